@@ -71,11 +71,12 @@ def advance(
 ) -> tuple[Account, StepOutcome]:
     """One step: trade at bar t, move to bar t+1, mark, check the barrier and the episode's end. No restart."""
     equity_before = account.cash + account.position * prices.close
-    trade, price, reference, is_full = _fill(account, execution, prices, config)
+    trade, reference, markup, is_full = _fill(account, execution, prices, config)
+    price = reference + markup
     position = jnp.where(is_full, execution.exposure * account.max_position, account.position + trade)
     fee = jnp.abs(trade) * price * execution.fee_rate
-    cost = fee + trade * (price - reference)
-    cash = account.cash - (trade * price + fee)
+    cost = fee + trade * markup
+    cash = account.cash - (trade * reference + cost)
     equity_after = cash + position * prices.next_close
 
     was_flat, is_flat = is_flat_position(account.position, account), is_flat_position(position, account)
@@ -130,13 +131,15 @@ def is_flat_position(position: Array, account: Account) -> Array:
 def _fill(
     account: Account, execution: Execution, prices: BarPrices, config: EnvConfig
 ) -> tuple[Array, Array, Array, Array]:
-    """Units traded, their price, the reference price of the cost, and whether the target was reached in full."""
+    """Units traded, the reference price, what the execution price adds to it, and whether the target was reached in full."""
     want = execution.exposure * account.max_position - account.position
     want = jnp.where(jnp.abs(want) < NO_TRADE * account.max_position, 0.0, want)
     side = jnp.sign(want)
     is_maker = execution.is_maker
     reference = prices.close if config.fill == "close" else jnp.where(is_maker, prices.close, prices.next_open)
-    price = reference * (1.0 + side * execution.price_offset * config.spread)
+    # apart from the reference: the rounding of 1 + offset x spread in float32 would be the same loss on every trade
+    markup = reference * (side * execution.price_offset * config.spread)
+    price = reference + markup
     is_through = jnp.where(side > 0, prices.next_low < price, prices.next_high > price)
     is_filled = jnp.logical_not(is_maker) | is_through
     trade = jnp.where(is_filled, execution.fill_ratio * want, 0.0)
@@ -147,7 +150,7 @@ def _fill(
         is_cut = raises & (trade > room)
         trade = jnp.where(is_cut, room, trade)
         is_full = is_full & jnp.logical_not(is_cut)
-    return trade, price, reference, is_full
+    return trade, reference, markup, is_full
 
 
 def _room(account: Account, price: Array, fee_rate: Array, reserve: float) -> Array:
