@@ -79,7 +79,10 @@ def advance(
     cash = account.cash - (trade * reference + cost)
     equity_after = cash + position * prices.next_close
 
-    was_flat, is_flat = is_flat_position(account.position, account), is_flat_position(position, account)
+    was_flat, is_flat = (
+        is_flat_position(account.position, account.max_position),
+        is_flat_position(position, account.max_position),
+    )
     opens = jnp.logical_not(is_flat) & (was_flat | (jnp.sign(position) != jnp.sign(account.position)))
     armed = barrier.trade(account.barrier, opens, is_flat, prices.close, account.step)
     checked, label = barrier.check(armed, position, prices.next_close, account.step, config)
@@ -123,9 +126,9 @@ def portfolio(equity: Array, position: Array, max_position: Array, config: EnvCo
     return equity / config.initial_capital, position / max_position
 
 
-def is_flat_position(position: Array, account: Account) -> Array:
+def is_flat_position(position: Array, max_position: Array) -> Array:
     """Whether a position counts as flat: below 1 % of max_position."""
-    return jnp.abs(position) < FLAT * account.max_position
+    return jnp.abs(position) < FLAT * max_position
 
 
 def _fill(

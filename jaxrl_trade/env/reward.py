@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_trade.config import EnvConfig, RewardScales
+from jaxrl_trade.env.account import is_flat_position
 
 Array = jax.Array
 
@@ -17,6 +18,7 @@ def base(
     equity_before: Array,
     equity_after: Array,
     position: Array,
+    max_position: Array,
     close: Array,
     next_close: Array,
     costs: Array,
@@ -24,19 +26,20 @@ def base(
 ) -> Array:
     """The base reward of a step: of the price's move in the position's direction, or of the equity.
 
-    directional: 1000 log1p((close[t+1] - close[t]) / close[t]) sign(position after the trade)
+    directional: 1000 log1p((close[t+1] - close[t]) / close[t]) sign(position after the trade), 0 when flat
     equity:      1000 ln(max(equity', f) / max(equity, f)), f = max(ruin_fraction, 0.001) initial_capital
 
     Args:
       equity_before, equity_after: currency, at close[t] before the trade and at close[t+1] after it.
-      position: units, after the trade.
+      position, max_position: units, after the trade.
       close, next_close: currency per unit.
       costs: currency, cost + slippage of the step's trade.
       config: the account's rules.
     """
     move = next_close - close
     if config.reward_base == "directional":
-        return UNIT * jnp.log1p(move / close) * jnp.sign(position)
+        direction = jnp.where(is_flat_position(position, max_position), 0.0, jnp.sign(position))
+        return UNIT * jnp.log1p(move / close) * direction
     floor = max(config.ruin_fraction, EQUITY_FLOOR) * config.initial_capital
     is_floored = (equity_before < floor) | (equity_after < floor)
     floored = jnp.log(jnp.maximum(equity_after, floor) / jnp.maximum(equity_before, floor))

@@ -20,8 +20,6 @@ from jaxrl_trade.market import Market
 
 Array = jax.Array
 
-N_PORTFOLIO = 3  # equity / initial_capital, position / max_position, spread
-
 
 @struct.dataclass
 class EnvState:
@@ -115,6 +113,7 @@ def step(
             out.equity_before,
             out.equity_after,
             out.position,
+            before.max_position,
             prices.close,
             prices.next_close,
             out.cost + out.slippage,
