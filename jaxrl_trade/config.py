@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from flax import struct
 
 Scalar = float | jax.Array
+N_PORTFOLIO = 3  # account values of an observation: equity / initial_capital, position / max_position, spread
 Fill = Literal["close", "next_open"]
 RewardBase = Literal["directional", "equity"]
 TimeLimit = Literal["terminal", "bootstrap"]

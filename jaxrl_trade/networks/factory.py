@@ -1,0 +1,44 @@
+"""The networks of a config: actor, critic, curiosity model. Modules are cached, so equal configs share compiled functions."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxrl_trade.config import PPOConfig
+from jaxrl_trade.networks.mlp import MLP
+
+CURIOSITY_FEATURES = 32  # the forward model sees and predicts at most this many market features
+DIRECTIONS = 3  # short, flat, long
+
+
+def actor(config: PPOConfig) -> MLP:
+    """Observation `[..., F + 3]` to logits `[..., A]`."""
+    return _mlp("policy", config.actor_hidden, config.n_actions, 0.01, config, _float())
+
+
+def critic(config: PPOConfig) -> MLP:
+    """Observation `[..., F + 3]` to value `[..., 1]`, reward units."""
+    return _mlp("value", config.critic_hidden, 1, 1.0, config, _float())
+
+
+def curiosity(config: PPOConfig, n_features: int) -> MLP:
+    """The forward model: min(32, F) features and a one-hot direction `[..., 35]` to the next bar's features `[..., 32]`."""
+    return _mlp("forward", config.curiosity_hidden, min(CURIOSITY_FEATURES, n_features), 1.0, config, _float())
+
+
+def _mlp(
+    prefix: str, hidden: tuple[int, ...], outputs: int, output_scale: float, config: PPOConfig, param_dtype: Any
+) -> MLP:
+    return _cached_mlp(prefix, hidden, outputs, output_scale, config.negative_slope, config.compute_dtype, param_dtype)
+
+
+@functools.cache
+def _cached_mlp(*fields: Any) -> MLP:
+    return MLP(*fields)
+
+
+def _float() -> Any:
+    return jnp.result_type(float)  # float32, or float64 under jax_enable_x64
