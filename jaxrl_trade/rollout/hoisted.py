@@ -1,0 +1,110 @@
+"""What does not decide the next action, computed after the loop in large passes: values, curiosity, diversity, reward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_trade import networks
+from jaxrl_trade.config import PPOConfig, RewardScales
+from jaxrl_trade.env import diversity, reward
+from jaxrl_trade.market import Market
+from jaxrl_trade.networks.factory import DIRECTIONS
+from jaxrl_trade.rollout.experience import Transitions, next_observations, observations
+
+Array = jax.Array
+MAX_ROWS = 1 << 18  # rows a pass takes at once: bounds the memory of its activations
+
+
+def transitions(record: dict[str, Array], window: Array, market: Market, config: PPOConfig) -> Transitions:
+    """The rollout's record `[L, N]` with the reward's parts that need no network (the curiosity bonus is 0 so far).
+
+    Args:
+      record: of `scan.rollout`.
+      window: `[N, W]`, the diversity window before the collection.
+      market: the bars.
+      config: of the run.
+    """
+    env = config.env
+    prices = market.prices_at(record["bar"])
+    equity_before, dtype = record["equity_before"], market.close.dtype
+    parts = {
+        "base": reward.base(
+            equity_before,
+            record["equity_after"],
+            record["position"],
+            record["max_position"],
+            prices.close,
+            prices.next_close,
+            record["cost"] + record["slippage"],
+            env,
+        ),
+        "diversity_penalty": diversity.penalties(record["action"], record["step"], window, env.n_actions, dtype),
+        "curiosity_bonus": jnp.zeros_like(equity_before),
+        "drawdown": reward.drawdown(equity_before, env),
+    }
+    known = record | parts
+    return Transitions(**{name: known[name] for name in Transitions.__dataclass_fields__})
+
+
+def directions(t: Transitions, config: PPOConfig) -> Array:
+    """0, 1 or 2 `[L, N]`: the action's exposure is short, flat or long."""
+    exposure = config.env.execution.arrays().exposure
+    return jnp.sign(exposure).astype(jnp.int32)[t.action] + 1
+
+
+def prediction_errors(params: Any, market: Market, bar: Array, direction: Array, config: PPOConfig) -> Array:
+    """Mean squared error `[...]` of the curiosity model's forecast of the next bar's features, for bars and directions `[...]`."""
+    model = networks.curiosity(config, market.n_features)
+    seen = market.features_at(bar)[..., : model.outputs]
+    target = market.features_at(bar + 1)[..., : model.outputs]
+    one_hot = jax.nn.one_hot(direction, DIRECTIONS, dtype=seen.dtype)
+    forecast = model.from_projection(params, model.project(params, seen), one_hot)
+    return jnp.mean((forecast - target) ** 2, axis=-1)
+
+
+def curiosity_bonus(params: Any, market: Market, t: Transitions, scales: RewardScales, config: PPOConfig) -> Array:
+    """min(prediction error, curiosity_max_reward), `[L, N]`: through a `[T, 3]` table where that has fewer rows."""
+    direction = directions(t, config)
+    if DIRECTIONS * market.n_bars <= t.bar.size:
+        bars = jnp.arange(market.n_bars)[:, None]
+        table = prediction_errors(params, market, bars, jnp.arange(DIRECTIONS), config)
+        errors = table[t.bar, direction]
+    else:
+        errors = in_chunks(lambda bar, d: prediction_errors(params, market, bar, d, config), t.bar, direction)
+    return jnp.minimum(errors, scales.curiosity_max_reward)
+
+
+def values(params: Any, t: Transitions, market: Market, config: PPOConfig) -> tuple[Array, Array]:
+    """V(obs_t) and V(next_obs_t before any restart), `[L, N]` each; the second is arbitrary where `time_limit` never looks.
+
+    Within an episode V(next_obs_t) is V(obs_{t+1}); only what a truncation or the collection's end cuts off is computed apart.
+    """
+    length, n_episodes = t.bar.shape
+    value = in_chunks(lambda part: critic_values(params, observations(part, market, config.env), config), t)
+    last = jax.tree.map(lambda x: x[-1:], t)
+    last_value = critic_values(params, next_observations(last, market, config.env), config)
+    next_value = jnp.concatenate([value[1:], last_value])
+    if config.env.time_limit == "terminal":
+        return value, next_value
+    # an episode is truncated at most once in every episode_length steps
+    most = n_episodes * (1 + (length - 1) // config.env.episode_length)
+    row, lane = jnp.nonzero(t.truncated, size=most, fill_value=0)
+    cut = jax.tree.map(lambda x: x[row, lane], t)
+    cut_value = critic_values(params, next_observations(cut, market, config.env), config)
+    return value, next_value.at[row, lane].set(jnp.where(cut.truncated, cut_value, next_value[row, lane]))
+
+
+def critic_values(params: Any, obs: Array, config: PPOConfig) -> Array:
+    """V `[...]` of observations `[..., F + 3]`."""
+    return networks.critic(config).evaluate(params, obs)[..., 0]
+
+
+def in_chunks(function: Any, *rows: Any) -> Array:
+    """`function` over rows `[L, N, ...]`, at most about MAX_ROWS of them at a time."""
+    length, n_episodes = jax.tree.leaves(rows)[0].shape[:2]
+    if length * n_episodes <= MAX_ROWS:
+        return function(*rows)
+    return jax.lax.map(lambda step: function(*step), rows, batch_size=max(1, MAX_ROWS // n_episodes))

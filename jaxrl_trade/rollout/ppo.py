@@ -1,0 +1,113 @@
+"""Experience collection for PPO: the rollout, then everything that follows it, down to advantages and returns."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_trade.advantages import gae
+from jaxrl_trade.config import PPOConfig, PPOHypers
+from jaxrl_trade.env import diversity, reward
+from jaxrl_trade.env.trading import EnvState, check_actions
+from jaxrl_trade.market import Market
+from jaxrl_trade.networks import PPOParams
+from jaxrl_trade.rollout import hoisted, sampling, scan
+from jaxrl_trade.rollout.experience import Experience, Transitions
+
+Array = jax.Array
+
+
+def collect_ppo(
+    params: PPOParams,
+    market: Market,
+    state: EnvState,
+    key: Array,
+    config: PPOConfig,
+    hypers: PPOHypers | None = None,
+    actions: Any = None,
+    uniforms: Any = None,
+    restart_bars: Any = None,
+) -> tuple[Experience, EnvState]:
+    """L = `config.timesteps_per_episode` steps of the N episodes in `state`, complete with advantages.
+
+    Args:
+      params: weights of actor, critic and curiosity model.
+      market: the bars.
+      state: where the episodes stand, from `env.reset` or the last collection.
+      key: typed key of the draws; `split(key, 2)` gives the uniforms and the restart bars.
+      config: of the run.
+      hypers: traced hyperparameters; None takes the config's.
+      actions: `[L, N]` int32, forces the actions; None samples them.
+      uniforms: `[L, N]` in [0, 1), instead of drawing them.
+      restart_bars: `[L, N]` int32 valid starts, instead of drawing them.
+
+    Returns:
+      The experience, and the state to go on from.
+
+    Raises:
+      ValueError: concrete actions or restart bars that are out of range; a market without a valid start.
+    """
+    if actions is not None:
+        check_actions(actions, config.n_actions)
+    if restart_bars is not None:
+        market.check_starts(restart_bars, config.env.episode_length)
+    hypers = config.hypers if hypers is None else hypers
+    return _collect(params, market, state, key, hypers, actions, uniforms, restart_bars, config=config)
+
+
+@functools.partial(jax.jit, static_argnames="config")
+def _collect(
+    params: PPOParams,
+    market: Market,
+    state: EnvState,
+    key: Array,
+    hypers: PPOHypers,
+    actions: Array | None,
+    uniforms: Array | None,
+    restart_bars: Array | None,
+    *,
+    config: PPOConfig,
+) -> tuple[Experience, EnvState]:
+    env = config.env
+    shape = (config.timesteps_per_episode, state.account.bar.shape[0])
+    key_uniforms, key_restarts = jax.random.split(key, 2)
+    if restart_bars is None:
+        restart_bars = market.draw_starts(key_restarts, shape, env.episode_length)
+    if uniforms is None:
+        uniforms = jax.random.uniform(key_uniforms, shape, market.close.dtype)
+    policy = scan.actor_policy(params.actor, market, shape[0] * shape[1], config)
+    choose, draws = (sampling.sample, uniforms) if actions is None else (_forced, jnp.asarray(actions, jnp.int32))
+    account, record = scan.rollout(policy, choose, market, state.account, draws, restart_bars, env)
+
+    t = hoisted.transitions(record, state.window, market, config)
+    bonus = hoisted.curiosity_bonus(params.curiosity, market, t, hypers.reward, config)
+    t = dataclasses.replace(t, curiosity_bonus=bonus)
+    rewards = (config.reward_fn or spec_reward)(t, hypers.reward, market, env)
+    values, next_values = hoisted.values(params.critic, t, market, config)
+    ends = t.terminated if env.time_limit == "bootstrap" else t.terminated | t.truncated
+    advantages, returns = gae(rewards, values, next_values, ends, t.truncated, hypers.gamma, hypers.gae_lambda)
+    experience = Experience(
+        transitions=t,
+        rewards=rewards,
+        values=values,
+        next_values=next_values,
+        advantages=advantages,
+        returns=returns,
+        env=env,
+    )
+    window = diversity.window_after(t.action, account.step, state.window)
+    return experience, EnvState(account=account, window=window)
+
+
+def spec_reward(t: Transitions, scales: Any, market: Market, env: Any) -> Array:
+    """The default `reward_fn`: base (1 + barrier) + diversity + curiosity - drawdown; `[L, N]`, see `env.reward.total`."""
+    del market, env
+    return reward.total(t.base, t.barrier_label, t.diversity_penalty, t.curiosity_bonus, t.drawdown, scales)
+
+
+def _forced(logits: Array, action: Array) -> Array:
+    return jnp.clip(action, 0, logits.shape[-1] - 1)
