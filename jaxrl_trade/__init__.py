@@ -1,20 +1,64 @@
-"""Reinforcement-learning agents that trade an instrument bar by bar, trained at the speed of a GPU and judged honestly."""
+"""Reinforcement-learning agents that trade an instrument bar by bar, trained at GPU speed and judged honestly."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from jaxrl_trade import env
 from jaxrl_trade.advantages import gae
+from jaxrl_trade.agents import Policy
 from jaxrl_trade.config import EnvConfig, ExecutionTable, PPOConfig, PPOHypers, RewardScales
 from jaxrl_trade.market import Market, split
+from jaxrl_trade.networks import PPOParams, init_ppo, load_weights, save_weights
+from jaxrl_trade.rollout import Experience, collect_ppo
+from jaxrl_trade.train.ppo import make_train_ppo
+
+if TYPE_CHECKING:
+    from jaxrl_trade.backtest import backtest
+    from jaxrl_trade.bars import Bars, load_bars, sample_bars
+    from jaxrl_trade.train.loop import load_policy, train_ppo
 
 __version__ = "0.1.0"
 
+# Imported on first use: what they need (pandas, Orbax, ...) must not slow down or break training and kernels.
+_LAZY = {
+    "Bars": "jaxrl_trade.bars",
+    "backtest": "jaxrl_trade.backtest",
+    "load_bars": "jaxrl_trade.bars",
+    "load_policy": "jaxrl_trade.train.loop",
+    "sample_bars": "jaxrl_trade.bars",
+    "train_ppo": "jaxrl_trade.train.loop",
+}
+
 __all__ = [
+    "Bars",
     "EnvConfig",
     "ExecutionTable",
+    "Experience",
     "Market",
     "PPOConfig",
     "PPOHypers",
+    "PPOParams",
+    "Policy",
     "RewardScales",
+    "backtest",
+    "collect_ppo",
     "env",
     "gae",
+    "init_ppo",
+    "load_bars",
+    "load_policy",
+    "load_weights",
+    "make_train_ppo",
+    "sample_bars",
+    "save_weights",
     "split",
+    "train_ppo",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_LAZY[name]), name)

@@ -1,0 +1,5 @@
+"""The agents: losses, updates, policies."""
+
+from jaxrl_trade.agents.policy import Policy, actor_policy
+
+__all__ = ["Policy", "actor_policy"]

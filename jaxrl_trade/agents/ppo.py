@@ -1,0 +1,175 @@
+"""Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347): losses and the update of one collection.
+
+Knows nothing of markets: rows of experience and a function that gives their observations, so that any environment can be solved
+with it. `train/ppo.py` puts it together with collection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+
+from jaxrl_trade import networks
+from jaxrl_trade.config import PPOConfig, PPOHypers, Scalar
+from jaxrl_trade.rollout import sampling
+
+Array = jax.Array
+Network = Any  # parameters of one network
+
+
+@struct.dataclass
+class Rows:
+    """M rows of experience, each leaf `[M]`."""
+
+    actions: Array  # int32
+    log_probs: Array  # under the policy that acted
+    values: Array  # at collection
+    advantages: Array
+    returns: Array
+
+
+@struct.dataclass
+class Learner:
+    """Actor and critic with their optimisers."""
+
+    actor: Network
+    critic: Network
+    actor_opt: Any
+    critic_opt: Any
+
+
+@struct.dataclass
+class Losses:
+    """Scalars of one minibatch."""
+
+    actor_loss: Array
+    value_loss: Array
+    entropy: Array  # nats
+    kl: Array  # of the old policy from the new one, nats
+    clip_fraction: Array
+    ratio_deviation: Array  # largest |ratio - 1|
+    actor_grad_norm: Array  # before clipping
+    critic_grad_norm: Array
+
+
+def init(actor: Network, critic: Network) -> Learner:
+    """A learner at its beginning."""
+    start = optimiser(0.0, 1.0).init
+    return Learner(actor=actor, critic=critic, actor_opt=start(actor), critic_opt=start(critic))
+
+
+def optimiser(learning_rate: Scalar, max_grad_norm: Scalar) -> optax.GradientTransformation:
+    """Clip by global norm, then Adam; built under jit, so that both arguments may be traced."""
+    return optax.chain(optax.clip_by_global_norm(max_grad_norm), optax.adam(learning_rate, eps=1e-5))
+
+
+def actor_loss(
+    actor: Network, obs: Array, rows: Rows, hypers: PPOHypers, config: PPOConfig
+) -> tuple[Array, dict[str, Array]]:
+    """Clipped surrogate minus the entropy bonus; advantages come normalised.
+
+    mean(-min(r A, clip(r, 1 - clip, 1 + clip) A)) - entropy_coef H, r = pi(a | s) / pi_old(a | s)
+    """
+    logits = networks.actor(config).evaluate(actor, obs)
+    log_probs = jax.nn.log_softmax(logits)
+    log_ratio = sampling.log_prob(logits, rows.actions) - rows.log_probs
+    ratio = jnp.exp(log_ratio)
+    clipped = jnp.clip(ratio, 1.0 - hypers.clip, 1.0 + hypers.clip)
+    surrogate = jnp.minimum(ratio * rows.advantages, clipped * rows.advantages)
+    entropy = -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1).mean()
+    loss = -surrogate.mean() - hypers.entropy_coef * entropy
+    return loss, {
+        "actor_loss": loss,
+        "entropy": entropy,
+        "kl": jnp.mean(ratio - 1.0 - log_ratio),
+        "clip_fraction": jnp.mean(jnp.abs(ratio - 1.0) > hypers.clip),
+        "ratio_deviation": jnp.max(jnp.abs(ratio - 1.0)),
+    }
+
+
+def value_loss(critic: Network, obs: Array, rows: Rows, hypers: PPOHypers, config: PPOConfig) -> Array:
+    """value_coef times the mean squared error to the returns; with `value_clip`, of the worse of the clipped and the free value."""
+    value = networks.critic(config).evaluate(critic, obs)[..., 0]
+    error = (value - rows.returns) ** 2
+    if config.value_clip is not None:
+        near = rows.values + jnp.clip(value - rows.values, -config.value_clip, config.value_clip)
+        error = jnp.maximum(error, (near - rows.returns) ** 2)
+    return hypers.value_coef * error.mean()
+
+
+def update(
+    learner: Learner,
+    rows: Rows,
+    observe: Callable[[Array], Array],
+    key: Array,
+    hypers: PPOHypers,
+    config: PPOConfig,
+) -> tuple[Learner, Losses]:
+    """`epochs` passes of shuffled minibatches over one collection.
+
+    Args:
+      learner: actor, critic and optimiser states.
+      rows: the collection; advantages as estimated, they are normalised here over the whole batch.
+      observe: indices `[B]` of rows to observations `[B, D]`.
+      key: of the shuffles.
+      hypers: traced; learning_rate already scaled by the schedule.
+      config: of the run.
+
+    Returns:
+      The learner, and its losses: means over the minibatches that were not skipped, `ratio_deviation` of the very first.
+    """
+    rows = dataclasses.replace(rows, advantages=normalise(rows.advantages))
+    orders = jax.vmap(lambda k: shuffle(k, len(rows.actions), config.minibatches))(jax.random.split(key, config.epochs))
+
+    def step(carry: tuple[Learner, Array], index: Array) -> tuple[tuple[Learner, Array], tuple[Losses, Array]]:
+        learner, is_stopped = carry
+        batch = jax.tree.map(lambda x: x[index], rows)
+        moved, losses = _minibatch_step(learner, observe(index), batch, hypers, config)
+        if config.target_kl is not None:
+            is_stopped = is_stopped | (losses.kl > config.target_kl)
+            moved = jax.tree.map(lambda new, old: jnp.where(is_stopped, old, new), moved, learner)
+        return (moved, is_stopped), (losses, jnp.logical_not(is_stopped))
+
+    batches = orders.reshape(-1, orders.shape[-1])
+    (learner, _), (losses, is_used) = jax.lax.scan(step, (learner, jnp.zeros((), bool)), batches)
+    used = is_used.at[0].set(True)  # the first minibatch is reported even if its KL stopped the update
+    mean = jax.tree.map(lambda x: jnp.sum(jnp.where(used, x, 0.0)) / used.sum(), losses)
+    return learner, dataclasses.replace(mean, ratio_deviation=losses.ratio_deviation[0])
+
+
+def normalise(advantages: Array) -> Array:
+    """(A - mean) / (population standard deviation + 1e-8)."""
+    return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+
+
+def shuffle(key: Array, n_rows: int, minibatches: int) -> Array:
+    """A permutation of the rows, `[minibatches, n_rows / minibatches]` int32."""
+    return jax.random.permutation(key, n_rows).reshape(minibatches, -1).astype(jnp.int32)
+
+
+def _minibatch_step(
+    learner: Learner, obs: Array, rows: Rows, hypers: PPOHypers, config: PPOConfig
+) -> tuple[Learner, Losses]:
+    actor_gradient, report = jax.grad(actor_loss, has_aux=True)(learner.actor, obs, rows, hypers, config)
+    loss, critic_gradient = jax.value_and_grad(value_loss)(learner.critic, obs, rows, hypers, config)
+    adam = optimiser(hypers.learning_rate, hypers.max_grad_norm)
+    actor_updates, actor_opt = adam.update(actor_gradient, learner.actor_opt)
+    critic_updates, critic_opt = adam.update(critic_gradient, learner.critic_opt)
+    moved = Learner(
+        actor=optax.apply_updates(learner.actor, actor_updates),
+        critic=optax.apply_updates(learner.critic, critic_updates),
+        actor_opt=actor_opt,
+        critic_opt=critic_opt,
+    )
+    return moved, Losses(
+        value_loss=loss,
+        actor_grad_norm=optax.global_norm(actor_gradient),
+        critic_grad_norm=optax.global_norm(critic_gradient),
+        **report,
+    )

@@ -1,0 +1,1 @@
+"""Training: the pure update and its host loop, checkpoints, logs, progress."""

@@ -1,0 +1,231 @@
+"""PPO on a Market: one `update_step` (collect, update, measure), shared by the pure `make_train_ppo` and the host's loop."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from jaxrl_trade import env
+from jaxrl_trade.agents import curiosity, ppo
+from jaxrl_trade.config import PPOConfig, PPOHypers, Scalar
+from jaxrl_trade.market import Market
+from jaxrl_trade.networks import PPOParams, init_ppo
+from jaxrl_trade.rollout import Experience, collect_ppo, hoisted
+from jaxrl_trade.rollout.experience import account_values
+
+Array = jax.Array
+
+# What a NaN is traced to, in the order of computation: the first of these that is not finite is its origin.
+TERMS = (
+    "log_probs of the actor",
+    "equity of the account",
+    "curiosity bonus",
+    "rewards",
+    "values of the critic",
+    "advantages",
+    "loss of the actor",
+    "loss of the critic",
+    "loss of the curiosity model",
+    "weights",
+)
+
+
+@struct.dataclass
+class PPOState:
+    """All that a run needs to go on."""
+
+    learner: ppo.Learner
+    curiosity: Any  # weights of the curiosity model
+    curiosity_opt: Any
+    env: env.EnvState
+    key: Array
+    update: Array  # int32, updates done
+
+    @property
+    def params(self) -> PPOParams:
+        """The weights of the three networks."""
+        return PPOParams(actor=self.learner.actor, critic=self.learner.critic, curiosity=self.curiosity)
+
+
+@struct.dataclass
+class PPOMetrics:
+    """Scalars of one update."""
+
+    episode_return: Array  # fraction of initial_capital, mean of the episodes that ended (0 when none did)
+    episodes: Array  # that ended
+    reward: Array  # mean per step, reward units
+    equity: Array  # mean over all steps, fraction of initial_capital
+    cost: Array  # cost + slippage, mean per step, fraction of initial_capital
+    exposure: Array  # mean |position| / max_position
+    entropy: Array  # nats
+    kl: Array  # nats
+    clip_fraction: Array
+    explained_variance: Array  # 1 - var(return - value) / var(return)
+    actor_loss: Array
+    value_loss: Array
+    curiosity_loss: Array
+    actor_grad_norm: Array  # before clipping
+    critic_grad_norm: Array
+    nonfinite: Array  # index of the first of TERMS that is not finite, or -1
+
+
+def init_state(key: Array, market: Market, config: PPOConfig) -> PPOState:
+    """Fresh weights, optimisers and episodes."""
+    key_params, key_starts, key_run = jax.random.split(key, 3)
+    params = init_ppo(key_params, config, market.n_features)
+    starts = market.draw_starts(key_starts, (config.n_episodes,), config.env.episode_length)
+    return PPOState(
+        learner=ppo.init(params.actor, params.critic),
+        curiosity=params.curiosity,
+        curiosity_opt=curiosity.optimiser(0.0).init(params.curiosity),
+        env=env.reset(market, config.env, starts),
+        key=key_run,
+        update=jnp.zeros((), jnp.int32),
+    )
+
+
+def update_step(
+    state: PPOState,
+    hypers: PPOHypers,
+    market: Market,
+    config: PPOConfig,
+    actions: Array | None = None,
+) -> tuple[PPOState, PPOMetrics]:
+    """One collection and the updates of the three networks on it; `actions [L, N]` forces the actions (tests)."""
+    key, key_collect, key_update, key_curiosity = jax.random.split(state.key, 4)
+    experience, env_state = collect_ppo(state.params, market, state.env, key_collect, config, hypers, actions=actions)
+    rate = scheduled(state.update, config)
+    learner, losses = ppo.update(
+        state.learner,
+        _rows(experience),
+        _observer(experience, market),
+        key_update,
+        dataclasses.replace(hypers, learning_rate=hypers.learning_rate * rate),
+        config,
+    )
+    t = experience.transitions
+    model, model_opt, model_loss = curiosity.update(
+        state.curiosity,
+        state.curiosity_opt,
+        market,
+        t.bar.reshape(-1),
+        hoisted.directions(t, config).reshape(-1),
+        ppo.shuffle(key_curiosity, t.bar.size, config.minibatches),
+        hypers.curiosity_learning_rate * rate,
+        config,
+    )
+    after = PPOState(
+        learner=learner,
+        curiosity=model,
+        curiosity_opt=model_opt,
+        env=env_state,
+        key=key,
+        update=state.update + 1,
+    )
+    return after, measure(experience, losses, model_loss, after.params, config)
+
+
+def make_train_ppo(
+    config: PPOConfig, market: Market
+) -> Callable[[Array, PPOHypers | None], tuple[PPOState, PPOMetrics]]:
+    """A pure `train(key, hypers=None) -> state, metrics [updates]`; jit it, or vmap it over keys and hypers.
+
+    Raises:
+      ValueError: a market without a valid start for the config's episodes.
+    """
+    market.valid_starts(config.env.episode_length)
+
+    def train(key: Array, hypers: PPOHypers | None = None) -> tuple[PPOState, PPOMetrics]:
+        hypers = config.hypers if hypers is None else hypers
+        return run_updates(init_state(key, market, config), hypers, market, config, config.updates)
+
+    return train
+
+
+def run_updates(
+    state: PPOState, hypers: PPOHypers, market: Market, config: PPOConfig, updates: int
+) -> tuple[PPOState, PPOMetrics]:
+    """`updates` update steps in one program; metrics `[updates]`."""
+    return jax.lax.scan(lambda s, _: update_step(s, hypers, market, config), state, length=updates)
+
+
+def scheduled(update: Array, config: PPOConfig) -> Scalar:
+    """The learning rates' factor at an update: 1, a line to 0 over `config.updates`, or half a cosine to 0."""
+    progress = jnp.minimum(update / config.updates, 1.0)
+    match config.schedule:
+        case "linear":
+            return 1.0 - progress
+        case "cosine":
+            return 0.5 * (1.0 + jnp.cos(jnp.pi * progress))
+        case _:
+            return 1.0
+
+
+def measure(
+    experience: Experience, losses: ppo.Losses, curiosity_loss: Array, params: PPOParams, config: PPOConfig
+) -> PPOMetrics:
+    """The update's scalars."""
+    t, capital = experience.transitions, config.env.initial_capital
+    done = t.terminated | t.truncated
+    episodes = done.sum()
+    gain = jnp.sum(jnp.where(done, t.equity_after / capital - 1.0, 0.0))
+    unexplained = jnp.var(experience.returns - experience.values) / jnp.maximum(jnp.var(experience.returns), 1e-12)
+    terms = (
+        t.log_prob,
+        t.equity_after,
+        t.curiosity_bonus,
+        experience.rewards,
+        experience.values,
+        experience.advantages,
+        losses.actor_loss,
+        losses.value_loss,
+        curiosity_loss,
+        params,
+    )
+    is_bad = jnp.stack([jnp.logical_not(_all_finite(term)) for term in terms])
+    return PPOMetrics(
+        episode_return=gain / jnp.maximum(episodes, 1),
+        episodes=episodes,
+        reward=experience.rewards.mean(),
+        equity=t.equity_after.mean() / capital,
+        cost=(t.cost + t.slippage).mean() / capital,
+        exposure=(jnp.abs(t.position) / t.max_position).mean(),
+        entropy=losses.entropy,
+        kl=losses.kl,
+        clip_fraction=losses.clip_fraction,
+        explained_variance=1.0 - unexplained,
+        actor_loss=losses.actor_loss,
+        value_loss=losses.value_loss,
+        curiosity_loss=curiosity_loss,
+        actor_grad_norm=losses.actor_grad_norm,
+        critic_grad_norm=losses.critic_grad_norm,
+        nonfinite=jnp.where(is_bad.any(), jnp.argmax(is_bad), -1),
+    )
+
+
+def _rows(experience: Experience) -> ppo.Rows:
+    t = experience.transitions
+    rows = ppo.Rows(
+        actions=t.action,
+        log_probs=t.log_prob,
+        values=experience.values,
+        advantages=experience.advantages,
+        returns=experience.returns,
+    )
+    return jax.tree.map(lambda x: x.reshape(-1), rows)
+
+
+def _observer(experience: Experience, market: Market) -> Callable[[Array], Array]:
+    """Row indices to observations; the features are gathered from the market, never copied for the whole collection."""
+    bars = experience.transitions.bar.reshape(-1)
+    values = account_values(experience.transitions, experience.env).reshape(len(bars), -1)
+    return lambda rows: jnp.concatenate([market.features_at(bars[rows]), values[rows]], axis=-1)
+
+
+def _all_finite(tree: Any) -> Array:
+    return jnp.stack([jnp.isfinite(x).all() for x in jax.tree.leaves(tree)]).all()
