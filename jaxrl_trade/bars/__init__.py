@@ -1,0 +1,24 @@
+"""From a price file to clean bars, and from bars to features. Host side only: pandas, pyarrow and TA-Lib load on first use."""
+
+from jaxrl_trade.bars.bars import Bars, load_bars, sample_bars
+from jaxrl_trade.bars.features import FEATURE_NAMES, FEATURE_RANGES, FEATURE_VERSION, WARMUP, FeatureTable, features
+from jaxrl_trade.bars.lookahead import LookaheadReport, check_lookahead
+from jaxrl_trade.bars.options import LoadOptions
+from jaxrl_trade.bars.quality import DataReport, Gap
+
+__all__ = [
+    "FEATURE_NAMES",
+    "FEATURE_RANGES",
+    "FEATURE_VERSION",
+    "WARMUP",
+    "Bars",
+    "DataReport",
+    "FeatureTable",
+    "Gap",
+    "LoadOptions",
+    "LookaheadReport",
+    "check_lookahead",
+    "features",
+    "load_bars",
+    "sample_bars",
+]

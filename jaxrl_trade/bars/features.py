@@ -1,0 +1,132 @@
+"""The feature list: names, ranges, version, and `features(bars)`, which turns clean bars into a `[T', 51]` table.
+
+Every feature is causal, free of the price's scale and finite, and nothing is fitted to the data, so nothing of a test period
+can leak into training. The formulas are in `indicators.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxrl_trade.bars import indicators
+from jaxrl_trade.bars.rolling import FloatArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from jaxrl_trade.bars.bars import Bars
+
+FEATURE_VERSION = 1
+WARMUP = 320  # bars dropped at the start: the slowest feature (rvol_64_z) is first complete at row 319
+
+# name -> range the feature is clipped to, in the table's order
+FEATURE_RANGES: dict[str, tuple[float, float]] = {
+    **{f"ret_{k}": (-5.0, 5.0) for k in (1, 2, 4, 8, 16, 32, 64, 128)},
+    "gap": (-5.0, 5.0),
+    "range": (-1.0, 4.0),
+    "body": (-1.0, 1.0),
+    "clv": (-1.0, 1.0),
+    "wick": (-1.0, 1.0),
+    **{f"ema_dist_{n}": (-5.0, 5.0) for n in (8, 21, 55, 144)},
+    "macd": (-5.0, 5.0),
+    "macd_hist": (-5.0, 5.0),
+    "adx_14": (-1.0, 1.0),
+    "di_diff_14": (-2.0, 2.0),
+    "aroon_25": (-1.0, 1.0),
+    "slope_32": (-5.0, 5.0),
+    **{f"rsi_{n}": (-1.0, 1.0) for n in (7, 14, 28)},
+    "stoch_k": (-1.0, 1.0),
+    "cci_20": (-3.0, 3.0),
+    "mfi_14": (-1.0, 1.0),
+    "ultosc": (-1.0, 1.0),
+    "natr_z": (-5.0, 5.0),
+    "rvol_16_z": (-5.0, 5.0),
+    "rvol_64_z": (-5.0, 5.0),
+    "vol_ratio_16_128": (-3.0, 3.0),
+    "parkinson_32_z": (-5.0, 5.0),
+    "gk_cc_ratio_32": (-3.0, 3.0),
+    "bb_pctb_20": (-3.0, 3.0),
+    "bb_width_z": (-5.0, 5.0),
+    **{f"donchian_{n}": (-1.0, 1.0) for n in (20, 55, 252)},
+    "drawdown_252": (-5.0, 0.0),
+    "volume_z_64": (-5.0, 5.0),
+    "volume_ratio_8_64": (-3.0, 3.0),
+    "cmf_20": (-1.0, 1.0),
+    "vwap_dist_32": (-5.0, 5.0),
+    "obv_flow_32": (-1.0, 1.0),
+    **dict.fromkeys(("tod_sin", "tod_cos", "dow_sin", "dow_cos"), (-1.0, 1.0)),
+}
+FEATURE_NAMES: tuple[str, ...] = tuple(FEATURE_RANGES)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FeatureTable:
+    """Features of T' bars.
+
+    Attributes:
+      values: `[T', F]` float64, without units.
+      names: F names, in the order of the columns.
+      version: of the list of features; a checkpoint stores it beside the names.
+      index: the T' bars the rows belong to, a part of `bars.frame.index`.
+    """
+
+    values: FloatArray
+    names: tuple[str, ...]
+    version: int
+    index: pd.DatetimeIndex
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def features(bars: Bars, tz: str | None = None) -> FeatureTable:
+    """The 51 features of every bar after the first `WARMUP`.
+
+    Args:
+      bars: T clean bars.
+      tz: zone whose clock the time of day and the weekday are taken from; UTC when None.
+    Returns:
+      Table of T - WARMUP rows, every value finite and inside `FEATURE_RANGES`.
+    Raises:
+      ValueError: there are not more than `WARMUP` bars.
+    """
+    if len(bars) <= WARMUP:
+        raise ValueError(
+            f"{bars.symbol} has {len(bars)} bars, but the features need more than {WARMUP} "
+            f"(the first {WARMUP} only warm the indicators up); give a longer file"
+        )
+    raw = {name: bars.frame[name].to_numpy(np.float64) for name in ("open", "high", "low", "close", "volume")}
+    columns = _columns(raw, bars.times, tz)
+    values = np.empty((len(bars) - WARMUP, len(FEATURE_NAMES)))
+    for i, (name, (low, high)) in enumerate(FEATURE_RANGES.items()):
+        np.clip(columns[name][WARMUP:], low, high, out=values[:, i])
+    return FeatureTable(values=values, names=FEATURE_NAMES, version=FEATURE_VERSION, index=bars.index[WARMUP:])
+
+
+def _columns(raw: dict[str, FloatArray], times: NDArray[np.datetime64], tz: str | None) -> indicators.Columns:
+    """All features by name, `[T]` each, not clipped yet, NaN where a window is not full."""
+    prices = indicators.Prices.of(**raw)
+    return (
+        indicators.return_features(prices)
+        | indicators.bar_features(prices)
+        | indicators.trend_features(prices)
+        | indicators.oscillator_features(prices)
+        | indicators.volatility_features(prices)
+        | indicators.channel_features(prices)
+        | indicators.volume_features(prices)
+        | indicators.clock_features(*_clock(times, tz))
+    )
+
+
+def _clock(times: NDArray[np.datetime64], tz: str | None) -> tuple[FloatArray, FloatArray]:
+    """Minute of the day and weekday (Monday is 0) of UTC times, read off a clock in `tz`."""
+    if tz is not None:
+        from jaxrl_trade.bars.times import wall_clock
+
+        times = wall_clock(times, tz)
+    minutes = times.astype("datetime64[m]").astype(np.int64)
+    return (minutes % 1440).astype(np.float64), ((minutes // 1440 + 3) % 7).astype(np.float64)  # day 0 was a Thursday
