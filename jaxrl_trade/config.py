@@ -2,7 +2,7 @@
 
 Two presets run through all of them: `plan` (the defaults of every class here) and `net` (the classmethods of that name).
 Configs are frozen, hashable and compared by value, so they are static under `jit`; what one may sweep without recompiling is
-a pytree of its own (`RewardScales`, `PPOHypers`). Knows nothing of markets, networks or devices.
+a pytree of its own (`RewardScales`, `PPOHypers`, `DQNHypers`). Knows nothing of markets, networks or devices.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ RewardBase = Literal["directional", "equity"]
 TimeLimit = Literal["terminal", "bootstrap"]
 Sizing = Literal["units", "leverage"]
 ComputeDtype = Literal["float32", "tf32", "bfloat16"]
+Backend = Literal["auto", "pallas", "interpret", "xla"]
 Schedule = Literal["constant", "linear", "cosine"]
 
 
@@ -206,6 +207,26 @@ class PPOHypers:
     gae_lambda: Scalar = 0.95  # per bar
 
 
+@struct.dataclass
+class DQNHypers:
+    """What one may sweep in DQN; traced, so a sweep does not recompile."""
+
+    reward: RewardScales = RewardScales()
+    learning_rate: Scalar = 2.5e-4  # Adam
+    curiosity_learning_rate: Scalar = 1e-3  # Adam
+    max_grad_norm: Scalar = 10.0  # global norm
+    gamma: Scalar = 0.99  # per bar
+    tau: Scalar = 0.005  # of the way the target network goes towards the online one, per gradient step
+    priority_exponent: Scalar = 0.6  # alpha: 0 replays uniformly, 1 in proportion to |TD error|
+    importance_start: Scalar = 0.4  # beta, the exponent of the importance weights, at the run's beginning
+    importance_end: Scalar = 1.0  # and at its end
+    epsilon_start: Scalar = 1.0  # probability of a random action
+    epsilon_end: Scalar = 0.05
+    epsilon_fraction: Scalar = 0.2  # of the run's updates, until epsilon_end is reached
+    # reward units; beyond it the loss is linear. Static, alone of these: it is compiled into the loss kernel
+    huber_delta: float = struct.field(pytree_node=False, default=1.0)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PPOConfig:
     """A PPO run; static under jit. The defaults are the preset plan, `PPOConfig.net()` is the other one."""
@@ -261,6 +282,84 @@ class PPOConfig:
     def net(cls, **changes: Any) -> Self:
         """The preset net of the account and of the reward's scales."""
         return cls(**{"env": EnvConfig.net(), "hypers": PPOHypers(reward=RewardScales.net()), **changes})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DQNConfig:
+    """A DQN run; static under jit. The defaults are the preset plan, `DQNConfig.net()` is the other one."""
+
+    env: EnvConfig = dataclasses.field(default_factory=EnvConfig)
+    hypers: DQNHypers = DQNHypers()
+    n_episodes: int = 32  # N, side by side
+    timesteps_per_episode: int = 64  # L, bars per collection
+    updates: int = 500  # collections in the whole run; the schedules' length too
+    train_every: int = 4  # environment steps (of all N episodes) per gradient step
+    batch_size: int = 256  # experiences per gradient step
+    replay_capacity: int = 2**17  # experiences
+    learning_starts: int = 2**13  # experiences in the replay before the first gradient step
+    n_step: int = 3  # rewards bundled into one target
+    double: bool = False  # the online network chooses the action that the target network values
+    compute_dtype: ComputeDtype = (
+        "float32"  # of the hidden layers' products; the heads have their own, see pallas_kernels
+    )
+    backend: Backend = "auto"  # of the dueling heads
+    negative_slope: float = 0.01  # of the leaky ReLU
+    shared_hidden: tuple[int, ...] = (256, 256)
+    head_hidden: int = 128  # of the value stream and of the advantage stream
+    curiosity_hidden: tuple[int, ...] = (64,)
+    reward_fn: Callable[..., jax.Array] | None = (
+        None  # (transitions, scales, market, env) -> [L, N]; None is SPEC's reward
+    )
+
+    def __post_init__(self) -> None:
+        counts = ("n_episodes", "timesteps_per_episode", "updates", "train_every", "batch_size", "replay_capacity")
+        for name in (*counts, "n_step", "head_hidden"):
+            _check(name, getattr(self, name), lambda x: x >= 1, "at least 1")
+        _check("learning_starts", self.learning_starts, lambda x: x >= 0, "at least 0")
+        _check("hypers.huber_delta", self.hypers.huber_delta, lambda x: 0 < x < math.inf, "above 0")
+        for name in ("shared_hidden", "curiosity_hidden"):
+            object.__setattr__(self, name, tuple(int(x) for x in getattr(self, name)))
+            _check_all(name, getattr(self, name), lambda x: x >= 1, "at least 1")
+        if not self.shared_hidden:
+            raise ValueError(
+                "shared_hidden = () leaves the streams of the dueling network nothing to share; give a width"
+            )
+        _check_choice("compute_dtype", self.compute_dtype, get_args(ComputeDtype))
+        _check_choice("backend", self.backend, get_args(Backend))
+        _check("negative_slope", self.negative_slope, lambda x: 0 <= x < 1, "in [0, 1)")
+        if self.timesteps_per_episode % self.train_every:
+            raise ValueError(
+                f"train_every = {self.train_every} does not divide timesteps_per_episode = {self.timesteps_per_episode}; "
+                "choose a divisor"
+            )
+        for name in ("total_experiences", "learning_starts"):
+            if getattr(self, name) > self.replay_capacity:
+                raise ValueError(
+                    f"replay_capacity = {self.replay_capacity} is below {name} = {getattr(self, name)}; raise it"
+                )
+
+    @property
+    def total_experiences(self) -> int:
+        """L x N, the experiences of one collection."""
+        return self.n_episodes * self.timesteps_per_episode
+
+    @property
+    def gradient_steps(self) -> int:
+        """Gradient steps after each collection."""
+        return self.timesteps_per_episode // self.train_every
+
+    @property
+    def n_actions(self) -> int:
+        """A, the number of actions."""
+        return self.env.n_actions
+
+    @classmethod
+    def net(cls, **changes: Any) -> Self:
+        """The preset net of the account and of the reward's scales."""
+        return cls(**{"env": EnvConfig.net(), "hypers": DQNHypers(reward=RewardScales.net()), **changes})
+
+
+AgentConfig = PPOConfig | DQNConfig
 
 
 def _check(name: str, value: Any, accept: Callable[[Any], bool], wanted: str) -> None:
