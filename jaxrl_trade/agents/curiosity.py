@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxrl_trade.config import PPOConfig, Scalar
+from jaxrl_trade.config import AgentConfig, Scalar
 from jaxrl_trade.market import Market
 from jaxrl_trade.rollout.hoisted import prediction_errors
 
@@ -28,7 +28,7 @@ def update(
     directions: Array,
     order: Array,
     learning_rate: Scalar,
-    config: PPOConfig,
+    config: AgentConfig,
 ) -> tuple[Any, Any, Array]:
     """One pass of minibatches over M collected transitions.
 

@@ -16,7 +16,8 @@ import optax
 from flax import struct
 
 from jaxrl_trade import networks
-from jaxrl_trade.config import PPOConfig, PPOHypers, Scalar
+from jaxrl_trade.agents.optimisation import optimiser, shuffle
+from jaxrl_trade.config import PPOConfig, PPOHypers
 from jaxrl_trade.rollout import sampling
 
 Array = jax.Array
@@ -62,11 +63,6 @@ def init(actor: Network, critic: Network) -> Learner:
     """A learner at its beginning."""
     start = optimiser(0.0, 1.0).init
     return Learner(actor=actor, critic=critic, actor_opt=start(actor), critic_opt=start(critic))
-
-
-def optimiser(learning_rate: Scalar, max_grad_norm: Scalar) -> optax.GradientTransformation:
-    """Clip by global norm, then Adam; built under jit, so that both arguments may be traced."""
-    return optax.chain(optax.clip_by_global_norm(max_grad_norm), optax.adam(learning_rate, eps=1e-5))
 
 
 def actor_loss(
@@ -146,11 +142,6 @@ def update(
 def normalise(advantages: Array) -> Array:
     """(A - mean) / (population standard deviation + 1e-8)."""
     return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-
-
-def shuffle(key: Array, n_rows: int, minibatches: int) -> Array:
-    """A permutation of the rows, `[minibatches, n_rows / minibatches]` int32."""
-    return jax.random.permutation(key, n_rows).reshape(minibatches, -1).astype(jnp.int32)
 
 
 def _minibatch_step(

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jaxrl_trade.config import PPOConfig
+from jaxrl_trade.config import AgentConfig, PPOConfig
 from jaxrl_trade.networks.mlp import MLP
 
 CURIOSITY_FEATURES = 32  # the forward model sees and predicts at most this many market features
@@ -24,13 +24,13 @@ def critic(config: PPOConfig) -> MLP:
     return _mlp("value", config.critic_hidden, 1, 1.0, config, _float())
 
 
-def curiosity(config: PPOConfig, n_features: int) -> MLP:
+def curiosity(config: AgentConfig, n_features: int) -> MLP:
     """The forward model: min(32, F) features and a one-hot direction `[..., 35]` to the next bar's features `[..., 32]`."""
     return _mlp("forward", config.curiosity_hidden, min(CURIOSITY_FEATURES, n_features), 1.0, config, _float())
 
 
 def _mlp(
-    prefix: str, hidden: tuple[int, ...], outputs: int, output_scale: float, config: PPOConfig, param_dtype: Any
+    prefix: str, hidden: tuple[int, ...], outputs: int, output_scale: float, config: AgentConfig, param_dtype: Any
 ) -> MLP:
     return _cached_mlp(prefix, hidden, outputs, output_scale, config.negative_slope, config.compute_dtype, param_dtype)
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_trade import networks
-from jaxrl_trade.config import PPOConfig, RewardScales
+from jaxrl_trade.config import AgentConfig, PPOConfig, RewardScales
 from jaxrl_trade.env import diversity, reward
 from jaxrl_trade.market import Market
 from jaxrl_trade.networks.factory import DIRECTIONS
@@ -18,7 +18,7 @@ Array = jax.Array
 MAX_ROWS = 1 << 18  # rows a pass takes at once: bounds the memory of its activations
 
 
-def transitions(record: dict[str, Array], window: Array, market: Market, config: PPOConfig) -> Transitions:
+def transitions(record: dict[str, Array], window: Array, market: Market, config: AgentConfig) -> Transitions:
     """The rollout's record `[L, N]` with the reward's parts that need no network (the curiosity bonus is 0 so far).
 
     Args:
@@ -49,13 +49,13 @@ def transitions(record: dict[str, Array], window: Array, market: Market, config:
     return Transitions(**{name: known[name] for name in Transitions.__dataclass_fields__})
 
 
-def directions(t: Transitions, config: PPOConfig) -> Array:
+def directions(t: Transitions, config: AgentConfig) -> Array:
     """0, 1 or 2 `[L, N]`: the action's exposure is short, flat or long."""
     exposure = config.env.execution.arrays().exposure
     return jnp.sign(exposure).astype(jnp.int32)[t.action] + 1
 
 
-def prediction_errors(params: Any, market: Market, bar: Array, direction: Array, config: PPOConfig) -> Array:
+def prediction_errors(params: Any, market: Market, bar: Array, direction: Array, config: AgentConfig) -> Array:
     """Mean squared error `[...]` of the curiosity model's forecast of the next bar's features, for bars and directions `[...]`."""
     model = networks.curiosity(config, market.n_features)
     seen = market.features_at(bar)[..., : model.outputs]
@@ -65,7 +65,7 @@ def prediction_errors(params: Any, market: Market, bar: Array, direction: Array,
     return jnp.mean((forecast - target) ** 2, axis=-1)
 
 
-def curiosity_bonus(params: Any, market: Market, t: Transitions, scales: RewardScales, config: PPOConfig) -> Array:
+def curiosity_bonus(params: Any, market: Market, t: Transitions, scales: RewardScales, config: AgentConfig) -> Array:
     """min(prediction error, curiosity_max_reward), `[L, N]`: through a `[T, 3]` table where that has fewer rows."""
     direction = directions(t, config)
     if DIRECTIONS * market.n_bars <= t.bar.size:

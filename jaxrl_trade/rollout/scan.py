@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,16 @@ from jaxrl_trade.rollout import sampling
 Array = jax.Array
 Policy = Callable[[Array, Array], Array]  # bar [N], account values [N, 3] -> logits [N, A]
 Choose = Callable[[Array, Any], Array]  # logits [N, A], the step's draw -> action [N]
+
+
+class SplitNetwork(Protocol):
+    """A network whose first layer splits into a part of the bar and a part of the account; see `networks.mlp`."""
+
+    def project(self, params: Any, features: Array) -> Array:
+        """The features' part of the first layer."""
+
+    def from_projection(self, params: Any, projected: Array, account_values: Array) -> Array:
+        """The outputs, from that part and the account values."""
 
 
 def rollout(
@@ -70,16 +80,20 @@ def rollout(
 
 
 def actor_policy(params: Any, market: Market, n_rows: int, config: PPOConfig) -> Policy:
-    """The actor, with the features' part of its first layer taken out of the loop where that is less work.
+    """The actor as a policy; see `network_policy`."""
+    return network_policy(networks.actor(config), params, market, n_rows)
+
+
+def network_policy(network: SplitNetwork, params: Any, market: Market, n_rows: int) -> Policy:
+    """A network, with the features' part of its first layer taken out of the loop where that is less work.
 
     Args:
-      params: the actor's.
+      network: from observations to logits.
+      params: its weights.
       market: the bars.
       n_rows: observations that will be asked for; with more bars than that, the rows visited are projected one by one.
-      config: of the networks.
     """
-    actor = networks.actor(config)
     if market.n_bars <= n_rows:
-        table = actor.project(params, market.features)
-        return lambda bar, values: actor.from_projection(params, table[bar], values)
-    return lambda bar, values: actor.from_projection(params, actor.project(params, market.features_at(bar)), values)
+        table = network.project(params, market.features)
+        return lambda bar, values: network.from_projection(params, table[bar], values)
+    return lambda bar, values: network.from_projection(params, network.project(params, market.features_at(bar)), values)

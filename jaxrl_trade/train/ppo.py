@@ -12,6 +12,7 @@ from flax import struct
 
 from jaxrl_trade import env
 from jaxrl_trade.agents import curiosity, ppo
+from jaxrl_trade.agents.optimisation import shuffle
 from jaxrl_trade.config import PPOConfig, PPOHypers, Scalar
 from jaxrl_trade.market import Market
 from jaxrl_trade.networks import PPOParams, init_ppo
@@ -115,7 +116,7 @@ def update_step(
         market,
         t.bar.reshape(-1),
         hoisted.directions(t, config).reshape(-1),
-        ppo.shuffle(key_curiosity, t.bar.size, config.minibatches),
+        shuffle(key_curiosity, t.bar.size, config.minibatches),
         hypers.curiosity_learning_rate * rate,
         config,
     )
