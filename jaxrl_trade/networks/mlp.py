@@ -1,24 +1,17 @@
-"""The multilayer perceptron that actor, critic and curiosity model share, with its first layer split in two.
-
-An observation is market features and a few account values. The features' part of the first layer depends on the bar alone,
-so it can be computed once for all bars (`project`), and a step adds the account's columns (`from_projection`). Both ways give
-the same sums, up to rounding.
-"""
+"""The multilayer perceptron that actor, critic and curiosity model share, with its first layer split in two; see `layers`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, cast
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 
 from jaxrl_trade.config import ComputeDtype
-from jaxrl_trade.networks.precision import dot, dot_general
+from jaxrl_trade.networks import layers
+from jaxrl_trade.networks.layers import Params
 
 Array = jax.Array
-Params = Mapping[str, Any]
 
 
 class MLP(nn.Module):
@@ -51,8 +44,7 @@ class MLP(nn.Module):
 
     def project(self, params: Params, features: Array) -> Array:
         """The features' part `[..., hidden[0]]` of the first layer, bias included, of features `[..., F]`."""
-        layer = params[f"{self.prefix}_layer_0"]
-        return dot(features, layer["kernel"][: features.shape[-1]], self.compute_dtype) + layer["bias"]
+        return layers.project(params[f"{self.prefix}_layer_0"], features, self.compute_dtype)
 
     def evaluate(self, params: Params, inputs: Array) -> Array:
         """The outputs `[..., outputs]` of inputs `[..., K]` under these weights."""
@@ -60,17 +52,11 @@ class MLP(nn.Module):
 
     def from_projection(self, params: Params, projected: Array, account_values: Array) -> Array:
         """The outputs `[..., outputs]`, from `project`'s sums and the columns `[..., 3]` of the inputs that follow the features."""
-        kernel = params[f"{self.prefix}_layer_0"]["kernel"][-account_values.shape[-1] :]
-        first = projected + dot(account_values, kernel, self.compute_dtype)
+        first = layers.add_account(params[f"{self.prefix}_layer_0"], projected, account_values, self.compute_dtype)
         return cast(Array, self.apply({"params": params}, first, method=MLP.from_first))
 
     def _activate(self, x: Array) -> Array:
-        return jnp.where(x > 0, x, self.negative_slope * x)
+        return layers.activate(x, self.negative_slope)
 
     def _dense(self, width: int, scale: float) -> nn.Dense:
-        return nn.Dense(
-            width,
-            kernel_init=nn.initializers.orthogonal(scale),
-            param_dtype=self.param_dtype,
-            dot_general=dot_general(self.compute_dtype),
-        )
+        return layers.dense(width, scale, self.compute_dtype, self.param_dtype)
