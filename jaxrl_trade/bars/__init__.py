@@ -3,7 +3,7 @@
 from jaxrl_trade.bars.bars import Bars, load_bars, sample_bars
 from jaxrl_trade.bars.features import FEATURE_NAMES, FEATURE_RANGES, FEATURE_VERSION, WARMUP, FeatureTable, features
 from jaxrl_trade.bars.lookahead import LookaheadReport, check_lookahead
-from jaxrl_trade.bars.options import LoadOptions
+from jaxrl_trade.bars.options import LoadOptions, parse_columns
 from jaxrl_trade.bars.quality import DataReport, Gap
 
 __all__ = [
@@ -20,5 +20,6 @@ __all__ = [
     "check_lookahead",
     "features",
     "load_bars",
+    "parse_columns",
     "sample_bars",
 ]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxrl_trade.bars import decimals, files, formats, headerless, layout, quality, times
+from jaxrl_trade.bars import decimals, files, formats, headerless, layout, quality, times, zones
 from jaxrl_trade.bars.options import SETTLE, LoadOptions
 
 if TYPE_CHECKING:
@@ -227,16 +227,15 @@ def _times(
     """`[n]` UTC nanoseconds, the rows that have none by reason, warnings."""
 
     def column(role: str) -> times.Column:
-        return times.Column(found.names[role], table.origin, table.label)
+        return times.Column(table.columns[found.index[role]], found.names[role], table.origin, table.label)
 
     if "date" in found.index:
-        read = times.read_times(table.columns[found.index["date"]], column("date"), options.day_first)
+        read = times.read_times(column("date"), options.day_first)
         if "clock" in found.index:
-            clock = times.read_clock(table.columns[found.index["clock"]], column("clock"))
-            read = dataclasses.replace(read, ns=read.ns + clock)
+            read = dataclasses.replace(read, ns=read.ns + times.read_clock(column("clock")))
     else:
-        read = times.read_times(table.columns[found.index["time"]], column("time"), options.day_first)
-    ns, excluded, warnings = times.to_utc(read, options.tz, values)
+        read = times.read_times(column("time"), options.day_first)
+    ns, excluded, warnings = zones.to_utc(read.ns, ~read.absolute & ~read.missing, options.tz, values)
     return ns, {"without a time": read.missing} | excluded, warnings
 
 

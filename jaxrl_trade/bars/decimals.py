@@ -35,8 +35,7 @@ def decimal_mark(columns: Iterable[pa.ChunkedArray], options: LoadOptions, origi
     with_comma = []
     for column in columns:
         if is_text(column):
-            stripped = _strip(column)
-            with_comma.append(stripped.filter(pc.match_substring(stripped, ",")))
+            with_comma.append(_strip(column.filter(pc.match_substring(column, ","))))
     found = [values for values in with_comma if len(values)]
     if not found:
         return "."
@@ -76,7 +75,12 @@ def to_float(column: pa.ChunkedArray, mark: str, name: str, label: Callable[[int
             or pa.types.is_null(kind)
         ):
             raise ValueError(f"{origin}: column {name!r} should hold numbers, but its type is {kind}")
-        return column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False).astype(np.float64)
+        return _as_float(column)
+    if mark == ".":
+        try:
+            return _as_float(column)
+        except pa.ArrowInvalid:
+            pass  # missing values, separators, signs or worse: look closer
     text = _strip(column)
     text = pc.if_else(pc.is_in(pc.utf8_lower(text), pa.array(MISSING)), pa.scalar(None, pa.string()), text)
     thousands = "," if mark == "." else "."
@@ -91,7 +95,14 @@ def to_float(column: pa.ChunkedArray, mark: str, name: str, label: Callable[[int
         raise ValueError(
             f"{origin}, {label(row)}: column {name!r} should hold a number, but has {column[row].as_py()!r}"
         )
-    return text.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
+    return _as_float(text)
+
+
+def _as_float(column: pa.ChunkedArray) -> FloatArray:
+    """Rounded correctly from text; NaN where null."""
+    import pyarrow as pa
+
+    return column.cast(pa.float64(), safe=is_text(column)).to_numpy(zero_copy_only=False).astype(np.float64)
 
 
 def is_text(column: pa.ChunkedArray) -> bool:

@@ -101,7 +101,7 @@ def features(bars: Bars, tz: str | None = None) -> FeatureTable:
         )
     raw = {name: bars.frame[name].to_numpy(np.float64) for name in ("open", "high", "low", "close", "volume")}
     columns = _columns(raw, bars.times, tz)
-    values = np.empty((len(bars) - WARMUP, len(FEATURE_NAMES)))
+    values = np.empty((len(bars) - WARMUP, len(FEATURE_NAMES)), order="F")  # filled column by column
     for i, (name, (low, high)) in enumerate(FEATURE_RANGES.items()):
         np.clip(columns[name][WARMUP:], low, high, out=values[:, i])
     return FeatureTable(values=values, names=FEATURE_NAMES, version=FEATURE_VERSION, index=bars.index[WARMUP:])
@@ -125,7 +125,7 @@ def _columns(raw: dict[str, FloatArray], times: NDArray[np.datetime64], tz: str 
 def _clock(times: NDArray[np.datetime64], tz: str | None) -> tuple[FloatArray, FloatArray]:
     """Minute of the day and weekday (Monday is 0) of UTC times, read off a clock in `tz`."""
     if tz is not None:
-        from jaxrl_trade.bars.times import wall_clock
+        from jaxrl_trade.bars.zones import wall_clock
 
         times = wall_clock(times, tz)
     minutes = times.astype("datetime64[m]").astype(np.int64)

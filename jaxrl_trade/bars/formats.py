@@ -85,7 +85,8 @@ def find_layout(table: RawTable, options: LoadOptions) -> Layout:
         names = [f"column {i + 1}" for i in range(len(table.columns))]
     else:
         names = _with_subheaders(table)
-        _refuse_wide(names, table.origin)
+        if "close" not in chosen:
+            _refuse_wide(names, table.origin)
         found = _by_name(names, table, skip=set(chosen))
     index = found | chosen
     if "date" in chosen or "clock" in chosen:
@@ -189,11 +190,6 @@ def _check(index: dict[str, int], names: Sequence[str], table: RawTable) -> tupl
         raise ValueError(
             f"{table.origin} has no {' and no '.join(absent)} column (it has {listed}); name it with {SETTLE['columns']}"
         )
-    warnings = []
     if absent:
-        warnings.append(
-            "no open, high and low: open is the close before, high and low the larger and smaller of the two"
-        )
-    if "volume" not in index:
-        warnings.append("no volume column: volume is 0 and the volume features are neutral")
-    return tuple(warnings)
+        return ("no open, high and low: open is the close before, high and low the larger and smaller of the two",)
+    return ()

@@ -8,17 +8,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jaxrl_trade.bars.calendar_fields import BoolArray, IntArray
 from jaxrl_trade.bars.rolling import FloatArray
-
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 REPAIRABLE = (
     1e-3  # fraction of the price by which open or close may lie outside low..high and the bar be widened, not dropped
 )
-CONFLICT_SHARE, CONFLICT_ROWS = 0.01, 10  # more times with different prices than both: two series in one file
+CONFLICT_SHARE, CONFLICT_ROWS = 0.01, 3  # more times with different prices than both: two series in one file
 GAP = 1.5  # bars; a longer step in time is a gap
 LISTED_GAPS = 5
 REGULAR_SHARE = 0.5  # of the steps in time must be one bar long

@@ -15,7 +15,8 @@ FloatArray = NDArray[np.float64]
 
 def lag(x: FloatArray, k: int) -> FloatArray:
     """`[T]`: x[t - k] at t, NaN for the first k rows."""
-    out = np.full(len(x), np.nan)
+    out = np.empty(len(x))
+    out[:k] = np.nan
     out[k:] = x[: max(len(x) - k, 0)]
     return out
 
