@@ -32,10 +32,7 @@ def decimal_mark(columns: Iterable[pa.ChunkedArray], options: LoadOptions, origi
 
     if options.decimal is not None:
         return options.decimal
-    with_comma = []
-    for column in columns:
-        if is_text(column):
-            with_comma.append(_strip(column.filter(pc.match_substring(column, ","))))
+    with_comma = [_strip(column.filter(pc.match_substring(column, ","))) for column in columns if is_text(column)]
     found = [values for values in with_comma if len(values)]
     if not found:
         return "."
@@ -99,9 +96,11 @@ def to_float(column: pa.ChunkedArray, mark: str, name: str, label: Callable[[int
 
 
 def _as_float(column: pa.ChunkedArray) -> FloatArray:
-    """Rounded correctly from text; NaN where null."""
+    """Rounded correctly from text and decimals; NaN where null."""
     import pyarrow as pa
 
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.string())
     return column.cast(pa.float64(), safe=is_text(column)).to_numpy(zero_copy_only=False).astype(np.float64)
 
 

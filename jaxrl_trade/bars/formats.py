@@ -46,6 +46,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
 }
 DATE_NAMES, CLOCK_NAMES = ("date", "day"), ("time", "clock", "hour")
 PRICES = ("open", "high", "low", "close")
+NUMBERING = re.compile(r"^\d+[a-z]?\.\s*")
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?(\s*[AaPp][Mm])?|\d{1,6}")
 
 
@@ -61,7 +62,7 @@ class Layout:
 def normalise(name: str) -> str:
     """`"1. open"`, `"<OPEN>"`, `"Open (USD)"`, `"open_price"` -> `"open"`, `"open"`, `"open"`, `"open price"`."""
     name = re.sub(r"\([^)]*\)", "", name.strip().strip('"').strip("'").lower().replace("<", "").replace(">", ""))
-    name = re.sub(r"^\d+[a-z]?\.\s*", "", name.strip())
+    name = NUMBERING.sub("", name.strip())
     return re.sub(r"[\s_\-]+", " ", name).strip()
 
 
@@ -132,7 +133,7 @@ def _refuse_wide(names: Sequence[str], origin: str) -> None:
     """Columns such as `BTC:open, ETH:open` or `('Close', 'MSFT')` hold several instruments side by side."""
     symbols: dict[str, None] = {}
     for name in names:
-        parts = [part.strip(" '\"()") for part in re.split(r"[:|/,.]", name)]
+        parts = [part.strip(" '\"()") for part in re.split(r"[:|/,.]", NUMBERING.sub("", name))]
         if len(parts) == 2:
             for price, symbol in (parts, reversed(parts)):
                 if normalise(price) in PRICES and symbol and normalise(symbol) not in (*PRICES, "adj", "last"):

@@ -213,9 +213,13 @@ def _rsi(p: Prices, n: int) -> FloatArray:
 
 
 def _money_flow(typical: FloatArray, volume: FloatArray, n: int) -> FloatArray:
-    """MFI/50 - 1 = (flow on rising typical prices - flow on falling ones) / (their sum), over n bars."""
+    """MFI/50 - 1 = (flow on rising typical prices - flow on falling ones) / (their sum), over n bars.
+
+    Typical prices that differ by rounding alone are equal: sums of three prices in ticks often are.
+    """
     flow = typical * volume
-    direction = np.sign(typical - lag(typical, 1))
+    change = typical - lag(typical, 1)
+    direction = np.where(np.abs(change) < TINY * typical, 0.0, np.sign(change))
     return ratio(rolling_sum(direction * flow, n), rolling_sum(np.abs(direction) * flow, n))
 
 
