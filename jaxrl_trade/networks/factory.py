@@ -1,4 +1,7 @@
-"""The networks of a config: actor, critic, curiosity model. Modules are cached, so equal configs share compiled functions."""
+"""The networks of a config: actor, critic, curiosity model, dueling Q.
+
+Modules are cached, so equal configs share compiled functions.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jaxrl_trade.config import AgentConfig, PPOConfig
+from jaxrl_trade.config import AgentConfig, DQNConfig, PPOConfig
 from jaxrl_trade.networks.mlp import MLP
+from jaxrl_trade.networks.q_network import Dueling
 
 CURIOSITY_FEATURES = 32  # the forward model sees and predicts at most this many market features
 DIRECTIONS = 3  # short, flat, long
@@ -24,6 +28,20 @@ def critic(config: PPOConfig) -> MLP:
     return _mlp("value", config.critic_hidden, 1, 1.0, config, _float())
 
 
+def dueling(config: DQNConfig) -> Dueling:
+    """Observation `[..., F + 3]` to Q `[..., A]`, reward units."""
+    return _cached(
+        Dueling,
+        config.shared_hidden,
+        config.head_hidden,
+        config.n_actions,
+        config.negative_slope,
+        config.compute_dtype,
+        config.backend,
+        _float(),
+    )
+
+
 def curiosity(config: AgentConfig, n_features: int) -> MLP:
     """The forward model: min(32, F) features and a one-hot direction `[..., 35]` to the next bar's features `[..., 32]`."""
     return _mlp("forward", config.curiosity_hidden, min(CURIOSITY_FEATURES, n_features), 1.0, config, _float())
@@ -32,12 +50,12 @@ def curiosity(config: AgentConfig, n_features: int) -> MLP:
 def _mlp(
     prefix: str, hidden: tuple[int, ...], outputs: int, output_scale: float, config: AgentConfig, param_dtype: Any
 ) -> MLP:
-    return _cached_mlp(prefix, hidden, outputs, output_scale, config.negative_slope, config.compute_dtype, param_dtype)
+    return _cached(MLP, prefix, hidden, outputs, output_scale, config.negative_slope, config.compute_dtype, param_dtype)
 
 
 @functools.cache
-def _cached_mlp(*fields: Any) -> MLP:
-    return MLP(*fields)
+def _cached(module: type, *fields: Any) -> Any:
+    return module(*fields)
 
 
 def _float() -> Any:
