@@ -1,0 +1,202 @@
+"""Checkpoints: a pytree of arrays and a few facts beside it, written whole or not at all, checked when read.
+
+A checkpoint is the folder `update_00000040`: `state/` (Orbax, every leaf under its path in the tree) and `checkpoint.json` (the
+facts, the leaves' shapes and dtypes, a hash of their bytes). It is written under another name and renamed when it is complete.
+Knows nothing of agents: any tree with typed keys in it will do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Tree = TypeVar("Tree")
+FORMAT = 1
+FACTS = "checkpoint.json"
+_PREFIX, _PARTIAL = "update_", ".partial_"
+
+
+class Checkpoints:
+    """The checkpoints of one run, by the number of updates they were written after."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, update: int) -> Path:
+        """Folder of the checkpoint after that many updates."""
+        return self.folder / f"{_PREFIX}{update:08d}"
+
+    def updates(self) -> list[int]:
+        """Updates that have a checkpoint, ascending."""
+        names = (p.name for p in self.folder.glob(f"{_PREFIX}*") if p.is_dir())
+        return sorted(int(n.removeprefix(_PREFIX)) for n in names if n.removeprefix(_PREFIX).isdigit())
+
+    def save(self, update: int, tree: Any, facts: dict[str, Any]) -> Path:
+        """Writes a checkpoint; a process killed meanwhile leaves the ones before it as they were.
+
+        Args:
+          update: updates done.
+          tree: of arrays and typed keys.
+          facts: JSON values to keep beside it.
+        """
+        import orbax.checkpoint as ocp
+
+        leaves = _to_host(tree)
+        partial = self.folder / f"{_PARTIAL}{update:08d}"
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        with ocp.StandardCheckpointer() as checkpointer:
+            checkpointer.save(partial.absolute() / "state", _filled(leaves))
+            checkpointer.wait_until_finished()
+        described = {"format": FORMAT, "facts": facts, "leaves": _describe(leaves), "sha256": _digest(leaves)}
+        _write_durably(partial / FACTS, json.dumps(described, indent=1, allow_nan=False))
+        path = self.path(update)
+        shutil.rmtree(path, ignore_errors=True)  # of a run that was resumed from before it
+        partial.rename(path)
+        return path
+
+    def facts(self, update: int) -> dict[str, Any]:
+        """The facts kept beside a checkpoint.
+
+        Raises:
+          OSError: it is incomplete.
+          ValueError: it was written by another program or version.
+        """
+        return self._read_description(update)["facts"]
+
+    def restore(self, update: int, like: Tree) -> Tree:
+        """The tree of a checkpoint.
+
+        Args:
+          update: of the checkpoint.
+          like: a tree of the same structure, shapes and dtypes; arrays or `jax.ShapeDtypeStruct`s.
+        Raises:
+          OSError: it is incomplete or damaged.
+          ValueError: its leaves are not those of `like`; the message names the first that differs.
+        """
+        described, path = self._read_description(update), self.path(update)
+        wanted = {name: _shape_and_dtype(leaf) for name, leaf in _named(like).items()}
+        _check_structure(described["leaves"], {name: [list(s), str(d)] for name, (s, d) in wanted.items()}, path)
+        leaves = self._read_leaves(update, {name: np.zeros(shape, dtype) for name, (shape, dtype) in wanted.items()})
+        if _digest(leaves) != described["sha256"]:
+            raise OSError(f"{path} is damaged: its arrays are not the ones that were saved{self._way_out(update)}")
+        return _to_device(leaves, like)
+
+    def prune(self, keep: set[int]) -> None:
+        """Deletes every other checkpoint, and what a killed process left half written."""
+        for update in self.updates():
+            if update not in keep:
+                shutil.rmtree(self.path(update))
+        for partial in self.folder.glob(f"{_PARTIAL}*"):
+            shutil.rmtree(partial, ignore_errors=True)
+
+    def _read_leaves(self, update: int, like: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        import orbax.checkpoint as ocp
+
+        path = self.path(update)
+        try:
+            with ocp.StandardCheckpointer() as checkpointer:
+                return like | checkpointer.restore(path.absolute() / "state", _filled(like))
+        except Exception as error:  # Orbax and its storage have no common error for broken files
+            reason = str(error).strip().split("\n")[0][:160] or type(error).__name__
+            raise OSError(f"{path} is damaged or cut off ({reason}){self._way_out(update)}") from None
+
+    def _read_description(self, update: int) -> dict[str, Any]:
+        path = self.path(update) / FACTS
+        try:
+            described = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(described, dict) or not {"format", "facts", "leaves", "sha256"} <= set(described):
+                raise ValueError("other fields")
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                f"{path} does not exist: the checkpoint is incomplete{self._way_out(update)}"
+            ) from None
+        except ValueError:
+            raise ValueError(f"{path} is damaged or from another program{self._way_out(update)}") from None
+        if described["format"] != FORMAT:
+            raise ValueError(f"{path} has format {described['format']}, this version of jaxrl_trade reads {FORMAT}")
+        return described
+
+    def _way_out(self, update: int) -> str:
+        earlier = [u for u in self.updates() if u < update]
+        if not earlier:
+            return "; there is no earlier one, so train afresh"
+        return f"; delete the folder to go on from the one before it, after update {earlier[-1]}"
+
+
+def _named(tree: Any) -> dict[str, Any]:
+    """Leaves by their path in the tree."""
+    return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]}
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _shape_and_dtype(leaf: Any) -> tuple[tuple[int, ...], np.dtype]:
+    data = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
+    return tuple(data.shape), np.dtype(data.dtype)
+
+
+def _to_host(tree: Any) -> dict[str, np.ndarray]:
+    data = jax.tree.map(lambda x: jax.random.key_data(x) if _is_key(x) else x, tree)
+    return {name: np.array(leaf) for name, leaf in _named(jax.device_get(data)).items()}
+
+
+def _to_device(leaves: dict[str, np.ndarray], like: Tree) -> Tree:
+    def put(path: Any, leaf: Any) -> jax.Array:
+        value = jnp.array(leaves[jax.tree_util.keystr(path)])  # a copy: the loop donates it
+        return jax.random.wrap_key_data(value, impl=_key_impl(leaf)) if _is_key(leaf) else value
+
+    return jax.tree_util.tree_map_with_path(put, like)
+
+
+def _key_impl(leaf: Any) -> Any:
+    """The generator of a typed key, also of a `jax.ShapeDtypeStruct`: only a traced or concrete key tells."""
+    found: list[Any] = []
+    jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), leaf)
+    return found[0]
+
+
+def _filled(leaves: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Without the empty arrays, which Orbax refuses; their shapes say all there is to them."""
+    return {name: leaf for name, leaf in leaves.items() if leaf.size}
+
+
+def _describe(leaves: dict[str, np.ndarray]) -> dict[str, list[Any]]:
+    return {name: [list(leaf.shape), str(leaf.dtype)] for name, leaf in leaves.items()}
+
+
+def _digest(leaves: dict[str, np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(leaves):
+        digest.update(name.encode() + np.ascontiguousarray(leaves[name]).tobytes())
+    return digest.hexdigest()
+
+
+def _check_structure(saved: dict[str, Any], wanted: dict[str, Any], path: Path) -> None:
+    if missing := sorted(set(wanted) - set(saved)):
+        raise ValueError(f"{path} is another agent's: it lacks {missing[0]} ({len(missing)} of {len(wanted)} arrays)")
+    if unknown := sorted(set(saved) - set(wanted)):
+        raise ValueError(f"{path} is another agent's: it also holds {unknown[0]} ({len(unknown)} arrays more)")
+    for name in sorted(wanted):
+        if saved[name] != wanted[name]:
+            (shape, dtype), (wanted_shape, wanted_dtype) = saved[name], wanted[name]
+            raise ValueError(
+                f"{path} is from other settings: {name} is {dtype} {shape}, this run has {wanted_dtype} {wanted_shape}"
+            )
+
+
+def _write_durably(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,104 @@
+"""Configs as JSON and back, complete and checked: a run's `config.json`. Knows no files and no agent's training."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import jax
+
+from jaxrl_trade.config import DQNHypers, ExecutionTable, PPOHypers, RewardScales
+
+Config = TypeVar("Config")
+_UNCHECKED = (PPOHypers, DQNHypers, RewardScales)  # check nothing themselves, since they also hold traced arrays
+
+
+def config_to_dict(config: Any) -> dict[str, Any]:
+    """Every field of a config (and of the configs in it) as JSON values; a `reward_fn` as its name, `module:function`.
+
+    Raises:
+      ValueError: a hyperparameter that holds several values (a sweep's), which no single run has.
+    """
+    return {field.name: _to_json(field.name, getattr(config, field.name)) for field in dataclasses.fields(config)}
+
+
+def config_from_dict(
+    kind: type[Config], data: Mapping[str, Any], reward_fn: Callable[..., Any] | None = None
+) -> Config:
+    """The config of `config_to_dict`.
+
+    Args:
+      kind: its class, PPOConfig say.
+      data: as read from JSON.
+      reward_fn: the function itself, where the config had one: JSON holds its name only, and no code is looked up by name.
+    Raises:
+      ValueError: a field is missing, unknown or has a value that the config refuses; the message names it.
+    """
+    given = {**data, "reward_fn": None} if "reward_fn" in data else data
+    return dataclasses.replace(_from_json(kind, given, "the config"), reward_fn=reward_fn)
+
+
+def differences(saved: Mapping[str, Any], given: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """`name: saved value -> given value` for each field of two nested dicts that differs."""
+    found: list[str] = []
+    for name in sorted(set(saved) | set(given)):
+        a, b = saved.get(name), given.get(name)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            found += differences(a, b, f"{prefix}{name}.")
+        elif a != b:
+            found.append(f"{prefix}{name}: {a} -> {b}")
+    return found
+
+
+def _to_json(name: str, value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return config_to_dict(value)
+    if isinstance(value, (tuple, list)):
+        return [_to_json(name, item) for item in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if callable(value):
+        return f"{value.__module__}:{getattr(value, '__qualname__', type(value).__qualname__)}"
+    if jax.numpy.ndim(value) != 0:
+        raise ValueError(
+            f"{name} holds {jax.numpy.size(value)} values; a run has one, train a sweep with make_train_ppo"
+        )
+    return jax.device_get(value).item()
+
+
+def _from_json(kind: type, data: Any, where: str) -> Any:
+    if not isinstance(data, Mapping):
+        raise ValueError(f"{where} is {data!r}; it must hold the fields of {kind.__name__}")
+    names = [field.name for field in dataclasses.fields(kind)]
+    if missing := [name for name in names if name not in data]:
+        raise ValueError(f"{where} lacks {', '.join(missing)}: it was written by another version")
+    if unknown := sorted(set(data) - set(names)):
+        raise ValueError(
+            f"{where} has {', '.join(unknown)}, which {kind.__name__} does not know: written by another version"
+        )
+    nested = _nested(kind)
+    values = {
+        name: _from_json(nested[name], data[name], f"{where}: {name}") if name in nested else _to_python(data[name])
+        for name in names
+    }
+    if kind in _UNCHECKED:
+        for name, value in values.items():
+            if name not in nested and (isinstance(value, bool) or not isinstance(value, (int, float))):
+                raise ValueError(f"{where}: {name} = {value!r} must be a number")
+    try:
+        return kind(**values)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _nested(kind: type) -> dict[str, type]:
+    """The fields that hold another dataclass, and its class; every other is a number, a text, a list of them, or null."""
+    if kind is ExecutionTable:  # no defaults to look at, and nothing nested
+        return {}
+    values = {field.name: getattr(kind(), field.name) for field in dataclasses.fields(kind)}
+    return {name: type(value) for name, value in values.items() if dataclasses.is_dataclass(value)}
+
+
+def _to_python(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

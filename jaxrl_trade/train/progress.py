@@ -1,0 +1,103 @@
+"""What a person sees while a run trains: a live bar on a terminal, plain lines elsewhere. Everything goes to stderr."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+PLAIN_INTERVAL = 10.0  # seconds between plain lines
+
+
+class Progress:
+    """A context in which the run reports its updates.
+
+    Args:
+      total, done: updates of the run, and those of an earlier session.
+      steps_per_update: environment steps.
+      quiet: nothing is printed.
+    """
+
+    def __init__(self, total: int, done: int, steps_per_update: int, *, quiet: bool = False) -> None:
+        from rich.console import Console
+
+        self._total, self._done, self._steps_per_update, self._quiet = total, done, steps_per_update, quiet
+        self._console = Console(stderr=True, highlight=False, quiet=quiet)
+        self._bar: Any = None
+        self._task: Any = None
+        self._seconds_per_update: float | None = None
+        self._last_line = 0.0
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal and not self._quiet:
+            self._bar = _bar(self._console)
+            self._task = self._bar.add_task("", total=self._total, completed=self._done, rate="compiling", numbers="")
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def say(self, line: str) -> None:
+        """Prints a line, above the bar."""
+        self._console.print(line, markup=False, soft_wrap=True)
+
+    def advance(self, rows: Sequence[Mapping[str, Any]], seconds: float, *, is_first: bool) -> None:
+        """Reports the rows of one chunk.
+
+        Args:
+          rows: of the log, one an update.
+          seconds: that the chunk took.
+          is_first: the time holds compilation, so it says nothing about speed unless there is no other.
+        """
+        self._done += len(rows)
+        pace = seconds / len(rows)
+        if not is_first:
+            old = self._seconds_per_update
+            self._seconds_per_update = pace if old is None else 0.7 * old + 0.3 * pace
+        numbers = describe(rows[-1])
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self._done, rate=self._rate(), numbers=numbers)
+        elif time.monotonic() - self._last_line >= PLAIN_INTERVAL or self._done >= self._total or is_first:
+            self._last_line = time.monotonic()
+            self.say(f"update {self._done}/{self._total}  {self._rate()}  {numbers}")
+
+    def _rate(self) -> str:
+        if self._seconds_per_update is None:
+            return "compiled"
+        left = self._seconds_per_update * (self._total - self._done)
+        return f"{self._steps_per_update / self._seconds_per_update:,.0f} steps/s  {clock(left)} left"
+
+
+def describe(row: Mapping[str, Any]) -> str:
+    """The numbers of a row that tell a person how training goes."""
+    return_ = f"{row['episode_return']:+.2%}" if row["episodes"] else "-"
+    return (
+        f"return {return_}  equity {row['equity']:.3f}  entropy {row['entropy']:.2f}  KL {row['kl']:.4f}  "
+        f"clip {row['clip_fraction']:.1%}  EV {row['explained_variance']:+.2f}  "
+        f"grad {row['actor_grad_norm']:.2g}/{row['critic_grad_norm']:.2g}"
+    )
+
+
+def clock(seconds: float) -> str:
+    """`1:02:03` or `2:03`."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+def _bar(console: Any) -> Any:
+    from rich import progress
+
+    return progress.Progress(
+        progress.TextColumn("update"),
+        progress.MofNCompleteColumn(),
+        progress.BarColumn(bar_width=24),
+        progress.TextColumn("{task.fields[rate]}\n{task.fields[numbers]}"),
+        console=console,
+        refresh_per_second=4,
+    )

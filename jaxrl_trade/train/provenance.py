@@ -1,0 +1,88 @@
+"""What reproduces a run: versions, commit, device, command line, and a fingerprint of the market's prices."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import importlib.metadata
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrl_trade.market import Market
+
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "pandas", "TA-Lib")
+
+
+def provenance(market: Market, key: jax.Array) -> dict[str, Any]:
+    """Facts about this process and its market, as JSON values."""
+    return {
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "command": sys.argv,
+        "commit": git_commit(),
+        "versions": versions(),
+        "device": device(),
+        "x64": jax.numpy.result_type(float) == np.float64,
+        "key": np.asarray(jax.random.key_data(key)).ravel().tolist(),
+        "market": {
+            "instruments": list(market.instruments),
+            "bars": [int(last - first + 1) for first, last in np.asarray(market.segments)],
+            "sha256": market_digest(market),
+        },
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python, of this package and of what the numbers depend on."""
+    import jaxrl_trade
+
+    found = {"python": platform.python_version(), "jaxrl_trade": jaxrl_trade.__version__}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def device() -> str:
+    """The devices JAX runs on, in words."""
+    devices = jax.devices()
+    kind, backend = devices[0].device_kind, devices[0].platform
+    return f"{len(devices)} x {kind}" + (f" ({backend})" if backend.lower() != kind.lower() else "")
+
+
+def is_cpu_only() -> bool:
+    """Whether JAX found no accelerator."""
+    return all(d.platform == "cpu" for d in jax.devices())
+
+
+def git_commit() -> str | None:
+    """Commit of the checkout this package was imported from, `-dirty` if it has changes; None for an installed package."""
+    folder = Path(__file__).parent
+    try:
+        if _git(folder, "ls-files", "--error-unmatch", Path(__file__).name) is None:
+            return None  # the repository around is somebody else's
+        return _git(folder, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    done = subprocess.run(
+        ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=False
+    )
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def market_digest(market: Market) -> str:
+    """Hash of the prices and the split; features follow from the prices and the feature list."""
+    digest = hashlib.sha256()
+    for name in ("open", "high", "low", "close", "segments"):
+        digest.update(np.ascontiguousarray(getattr(market, name)).tobytes())
+    return digest.hexdigest()
