@@ -114,18 +114,19 @@ def performance(returns: Array, days: Days) -> dict[str, float]:
         enough = len(returns) >= 2
         figures["annual_return"] = float(empyrical.annual_return(returns, annualization=factor)) if enough else nan
         figures["volatility"] = float(empyrical.annual_volatility(returns, annualization=factor)) if enough else nan
-        figures["sharpe"] = sharpe(returns, days)
+        figures["sharpe"] = float(empyrical.sharpe_ratio(returns, annualization=factor)) if enough else nan
         figures["sortino"] = float(empyrical.sortino_ratio(returns, annualization=factor)) if enough else nan
         figures["calmar"] = figures["annual_return"] / -depth if depth < 0 else nan
     return figures
 
 
 def sharpe(returns: Array, days: Days) -> float:
-    """Sharpe ratio per year of daily returns `[D]`, NaN with fewer than 2 or without any variation."""
-    import empyrical
+    """Sharpe ratio per year of daily returns `[D]`, NaN with fewer than 2 or without any variation.
 
-    value = float(empyrical.sharpe_ratio(returns, annualization=days.per_year))
-    return value if np.isfinite(value) else float("nan")
+    empyrical's definition, for the training loop: it must run without pandas and SciPy.
+    """
+    deviation = float(np.std(returns, ddof=1)) if len(returns) >= 2 else 0.0
+    return float(np.mean(returns)) / deviation * days.per_year**0.5 if deviation > 0 else float("nan")
 
 
 def evaluate_ledger(ledger: Ledger, days: Days) -> dict[str, float]:

@@ -88,11 +88,12 @@ class BacktestReport:
         else:
             outcome = "lost to buy and hold" if agent < hold else "did no better than buy and hold"
         who = "The agent" if len(self.trades) else "The agent never traded and"
+        despite = ", though it lost money" if self.beats_buy_and_hold and agent < 0 else ""
         ruin = f"; it was ruined on {self.ruined:%Y-%m-%d %H:%M} UTC and closed" if self.ruined is not None else ""
         start, end = self.equity.index[0], self.equity.index[-1]
         return (
             f"{who} {outcome} on {self.symbol} from {start:%Y-%m-%d} to {end:%Y-%m-%d}: "
-            f"{agent:+.2%} against {hold:+.2%} after costs{ruin}."
+            f"{agent:+.2%} against {hold:+.2%} after costs{despite}{ruin}."
         )
 
     def summary(self) -> str:

@@ -87,7 +87,7 @@ def simulate(policy: Any, track: Track, config: EnvConfig, *, greedy: bool = Tru
     uniforms = np.zeros(shape, np.float32) if greedy else np.asarray(jax.random.uniform(key, shape, jnp.float32))
     with jax.enable_x64(True), jax.default_device(_cpu()):
         bars = _bars_of(track, uniforms)
-        trace = _choose_loop(policy, track.features.shape[1])(bars, bars.prices.close[0], config, greedy)
+        trace = _choose_loop(policy, track.features.shape[1])(bars, jnp.asarray(track.close[0]), config, greedy)
     trace = jax.tree.map(np.asarray, trace)
     for t in np.flatnonzero(trace.is_nan)[:1]:
         raise ValueError(
@@ -98,13 +98,19 @@ def simulate(policy: Any, track: Track, config: EnvConfig, *, greedy: bool = Tru
 
 def first_fill(exposure: float, track: Track, config: EnvConfig) -> tuple[float, float, float, float]:
     """Units, price, fee and cost of trading to exposure x max_position on the track's first bar, in full, as the dearest taker."""
-    columns = (exposure, dearest_taker(config)[0], 1.0, dearest_taker(config)[1])
+    head = Track(*(x[:2] for x in track))
     with jax.enable_x64(True), jax.default_device(_cpu()):
-        target, fee_rate, fill_ratio, offset = (jnp.asarray(x, jnp.float64) for x in columns)
-        order = Execution(target, fee_rate, fill_ratio, offset, is_maker=jnp.asarray(False))
-        bar = _bar_at(_bars_of(Track(*(x[:2] for x in track)), np.zeros(1)), 0)
-        _, out = accounts.advance(_begin(bar.prices.close, config).account, order, bar.prices, config)
-        return float(out.trade), float(out.price), float(out.fee), float(out.cost)
+        out = _first_trade(exposure, _bars_of(head, np.zeros(1)), config)
+    return float(out.trade), float(out.price), float(out.fee), float(out.cost)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _first_trade(exposure: Array, bars: _Bar, config: EnvConfig) -> accounts.StepOutcome:
+    bar, (fee_rate, offset) = _bar_at(bars, 0), dearest_taker(config)
+    numbers = {"exposure": exposure, "fee_rate": fee_rate, "fill_ratio": 1.0, "price_offset": offset}
+    columns = {name: jnp.asarray(value, jnp.float64) for name, value in numbers.items()}
+    order = Execution(**columns, is_maker=jnp.asarray(False))
+    return accounts.advance(_begin(bar.prices.close, config).account, order, bar.prices, config)[1]
 
 
 def dearest_taker(config: EnvConfig) -> tuple[float, float]:
@@ -117,11 +123,12 @@ def dearest_taker(config: EnvConfig) -> tuple[float, float]:
 
 def _bars_of(track: Track, uniforms: np.ndarray) -> _Bar:
     """The n - 1 steps of a track on the device, prices in float64 under x64."""
-    opens, highs, lows, closes = (jnp.asarray(x) for x in (track.open, track.high, track.low, track.close))
+    now, then = slice(None, -1), slice(1, None)
+    columns = (track.close[now], track.open[then], track.high[then], track.low[then], track.close[then])
     return _Bar(
-        step=jnp.arange(track.n_steps, dtype=jnp.int32),
-        features=jnp.asarray(track.features[:-1]),
-        prices=BarPrices(closes[:-1], opens[1:], highs[1:], lows[1:], closes[1:]),
+        step=jnp.asarray(np.arange(track.n_steps, dtype=np.int32)),
+        features=jnp.asarray(track.features[now]),
+        prices=BarPrices(*(jnp.asarray(column) for column in columns)),
         uniform=jnp.asarray(uniforms, jnp.float32),
     )
 

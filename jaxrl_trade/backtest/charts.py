@@ -1,0 +1,183 @@
+"""The report's charts as Plotly figures in plain dictionaries: data and axes. Colours of the page are the template's business.
+
+Long series are thinned for drawing only: each stretch keeps its first, lowest, highest and last bar, so no extreme is lost.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from jaxrl_trade.backtest.results import BacktestReport
+
+Chart = dict[str, Any]  # id, title, note, data, layout
+
+MAX_POINTS = 2000  # drawn of one line
+AGENT, AGENT_FILL, HOLD = "#3b82f6", "rgba(59,130,246,0.15)", "#f59e0b"
+BAND = "rgba(148,163,184,0.28)"
+
+_COUNTERS = (
+    "update",
+    "updates",
+    "step",
+    "steps",
+    "env_steps",
+    "experiences",
+    "seconds",
+    "time",
+    "timestamp",
+    "wall_time",
+)
+_NOT_DRAWN = frozenset({*_COUNTERS, "nonfinite"})
+_TRAINING_UNITS = {
+    "episode_return": "fraction of capital",
+    "validation_total_return": "fraction of capital",
+    "episodes": "episodes ended",
+    "reward": "reward units a step",
+    "equity": "fraction of capital",
+    "cost": "fraction of capital a step",
+    "exposure": "fraction of the maximum",
+    "entropy": "nats",
+    "kl": "nats",
+    "clip_fraction": "fraction of samples",
+    "explained_variance": "fraction",
+    "steps_per_second": "steps a second",
+    "learning_rate": "step size",
+}
+
+
+def charts(report: BacktestReport) -> list[Chart]:
+    """Equity, drawdown, exposure and actions."""
+    return [_equity(report), _drawdown(report), _exposure(report), _actions(report)]
+
+
+def training_charts(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
+    """A small chart for every number that the run logged at least twice, over the first counter that all rows have."""
+    counter = next((name for name in _COUNTERS if rows and all(_is_number(row.get(name)) for row in rows)), None)
+    names = dict.fromkeys(name for row in rows for name in row if name not in _NOT_DRAWN)
+    found: list[Chart] = []
+    for name in names:
+        logged = [(i, row) for i, row in enumerate(rows, 1) if _is_number(row.get(name))]
+        if len(logged) < 2:
+            continue
+        x = [float(row[counter]) if counter else float(i) for i, row in logged]
+        y = [float(row[name]) for _, row in logged]
+        keep = thin(np.array(y))
+        line: dict[str, Any] = {"type": "scatter", "mode": "lines", "line": {"color": AGENT, "width": 1.5}}
+        line |= {"x": [x[i] for i in keep], "y": [y[i] for i in keep]}
+        unit = _TRAINING_UNITS.get(name, name.replace("_", " ").split()[-1])
+        layout = _axes(counter.replace("_", " ") if counter else "update", unit) | {"showlegend": False}
+        found.append(_chart(f"training-{len(found)}", name.replace("_", " "), "", [line], layout))
+    return found
+
+
+def thin(values: np.ndarray, most: int = MAX_POINTS) -> np.ndarray:
+    """Positions, ascending, of at most `most` of `values` `[n]`: each stretch's first, last, lowest and highest."""
+    if len(values) <= most:
+        return np.arange(len(values))
+    edges = np.linspace(0, len(values), most // 4 + 1).astype(int)
+    stretches = list(itertools.pairwise(edges))
+    extremes = [a + int(choose(values[a:b])) for a, b in stretches for choose in (np.argmin, np.argmax)]
+    return np.unique(np.concatenate([edges[:-1], edges[1:] - 1, extremes]))
+
+
+def _equity(report: BacktestReport) -> Chart:
+    curves = report.curves
+    data = [
+        *_band(report.band.iloc[thin(report.band["low"].to_numpy(), MAX_POINTS // 2)]),
+        _line(curves["buy_and_hold"], "buy and hold", HOLD, 1.5),
+        _line(curves["equity"], "agent", AGENT, 2),
+    ]
+    note = "After all costs, at each bar's close. The shaded band holds 90 % of the agent's copies that trade at shifted times."
+    return _chart("equity", "Equity", note, data, _axes("time (UTC)", "equity (currency)"))
+
+
+def _band(band: pd.DataFrame) -> list[dict[str, Any]]:
+    if band.isna().to_numpy().any():  # the range was too short to shift anything
+        return []
+    edge = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "x": _times(band.index), "hoverinfo": "skip"}
+    filled = {"fill": "tonexty", "fillcolor": BAND, "name": "random timing, 5–95 %"}
+    return [{**edge, "y": _numbers(band["low"]), "showlegend": False}, {**edge, "y": _numbers(band["high"]), **filled}]
+
+
+def _drawdown(report: BacktestReport) -> Chart:
+    data = []
+    for name, label, color in (("buy_and_hold", "buy and hold", HOLD), ("equity", "agent", AGENT)):
+        curve = report.curves[name]
+        line = _line(100.0 * (curve / curve.cummax() - 1.0), label, color, 1.5)
+        data.append({**line, "fill": "tozeroy", "fillcolor": AGENT_FILL} if name == "equity" else line)
+    layout = _axes("time (UTC)", "below the peak so far (%)")
+    layout["yaxis"]["rangemode"] = "tozero"
+    return _chart(
+        "drawdown", "Drawdown", "Fall of the equity below its highest close so far, bar by bar.", data, layout
+    )
+
+
+def _exposure(report: BacktestReport) -> Chart:
+    line = _line(100.0 * report.curves["exposure"], "exposure", AGENT, 1)
+    line |= {"fill": "tozeroy", "fillcolor": AGENT_FILL}
+    line["line"]["shape"] = "hv"
+    layout = _axes("time (UTC)", "position value (% of equity)") | {"showlegend": False}
+    return _chart(
+        "exposure", "Exposure", "Value of the position over equity; below 0 the agent is short.", [line], layout
+    )
+
+
+def _actions(report: BacktestReport) -> Chart:
+    table = report.config.execution
+    exposures = sorted(set(table.exposure))
+    decisions = max(1, int(report.actions.sum()))
+    data: list[dict[str, Any]] = []
+    for is_maker, name, color in ((False, "takes the market's price", AGENT), (True, "rests at a limit", HOLD)):
+        if is_maker not in table.is_maker:
+            continue
+        counts = dict.fromkeys(exposures, 0)
+        for exposure, maker, count in zip(table.exposure, table.is_maker, report.actions, strict=True):
+            counts[exposure] += int(count) if maker == is_maker else 0
+        share = [100.0 * count / decisions for count in counts.values()]
+        labels = [f"{exposure:+.0%}" if exposure else "flat" for exposure in exposures]
+        data.append({"type": "bar", "x": labels, "y": share, "name": name, "marker": {"color": color}})
+    layout = _axes("exposure asked for (% of the maximum position)", "decisions (%)") | {"barmode": "stack"}
+    layout["xaxis"]["type"] = "category"
+    return _chart("actions", "Actions", f"What the policy asked for in {decisions:,} decisions.", data, layout)
+
+
+def _line(series: pd.Series, name: str, color: str, width: float) -> dict[str, Any]:
+    keep = thin(series.to_numpy())
+    drawn = series.iloc[keep]
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": _times(drawn.index),
+        "y": _numbers(drawn),
+        "line": {"color": color, "width": width},
+    }
+
+
+def _chart(name: str, title: str, note: str, data: list[dict[str, Any]], layout: dict[str, Any]) -> Chart:
+    return {"id": name, "title": title, "note": note, "data": data, "layout": layout}
+
+
+def _axes(x: str, y: str) -> dict[str, Any]:
+    return {"xaxis": {"title": {"text": x}}, "yaxis": {"title": {"text": y}}}
+
+
+def _times(index: pd.Index) -> list[str]:
+    return [f"{moment:%Y-%m-%d %H:%M:%S}" for moment in index]
+
+
+def _numbers(series: pd.Series) -> list[float | None]:
+    """Seven digits are more than a screen shows; JSON has no NaN."""
+    return [float(f"{value:.7g}") if math.isfinite(value) else None for value in series]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

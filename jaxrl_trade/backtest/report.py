@@ -1,0 +1,185 @@
+"""The HTML report: one file, no network. Text is escaped here, charts come from `charts`, the page from `templates/report.html`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+from jaxrl_trade.backtest.charts import MAX_POINTS, Chart, charts, training_charts
+from jaxrl_trade.backtest.formats import figure, label
+from jaxrl_trade.backtest.metrics import METRICS
+
+if TYPE_CHECKING:
+    from jaxrl_trade.backtest.results import BacktestReport
+
+TEMPLATE = Path(__file__).parent / "templates" / "report.html"
+
+_CARDS = (
+    ("Total return", "agent", "total_return"),
+    ("Buy and hold", "buy and hold", "total_return"),
+    ("Sharpe a year", "agent", "sharpe"),
+    ("Max drawdown", "agent", "max_drawdown"),
+    ("Trades", "agent", "trades"),
+    ("Costs a year", "agent", "cost_drag"),
+)
+_RULES = (
+    "Buy and hold and always short trade once, on the first bar, as the dearest taker of the execution table, to the largest "
+    "position allowed there, and hold it.",
+    "Random timing takes the agent's own exposures and trades at times shifted around the range, at the agent's own mean cost.",
+    "There is no financing of shorts, no margin call and no funding.",
+)
+
+
+class PlotlyMissingError(ImportError):
+    """The report needs plotly, which is an optional dependency."""
+
+
+def render(report: BacktestReport, training: Sequence[Mapping[str, Any]], provenance: Mapping[str, Any]) -> str:
+    """The report as HTML.
+
+    Args:
+      report: of a backtest.
+      training: rows of the run's metrics, one an update, numbers by name; may be empty.
+      provenance: what reproduces it, by name; nested mappings are spelled out.
+    Raises:
+      PlotlyMissingError: plotly is not installed.
+    """
+    figures, curves = charts(report), training_charts(training)
+    metrics = report.metrics.to_dict("index")
+    return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
+        title=escape(f"Backtest of {report.symbol}"),
+        symbol=escape(report.symbol),
+        span=escape(f"{report.equity.index[0]:%Y-%m-%d %H:%M} to {report.equity.index[-1]:%Y-%m-%d %H:%M} UTC"),
+        size=escape(f"{len(report.equity):,} bars · {'greedy' if report.greedy else 'sampled'} actions"),
+        checkpoint=f"<p>Tested: {escape(report.checkpoint)}.</p>" if report.checkpoint else "",
+        outcome="won" if report.beats_buy_and_hold and metrics["agent"]["total_return"] > 0 else "lost",
+        verdict=escape(report.verdict),
+        cards=_cards(metrics),
+        random=escape(report.random_note),
+        figures="".join(_figure(chart) for chart in figures),
+        training=_training(curves),
+        table=_metrics_table(report),
+        meanings="".join(f"<dt>{escape(label(k))}</dt><dd>{escape(v)}</dd>" for k, v in METRICS.items()),
+        annualisation=escape(report.annualisation),
+        rules="".join(f"<li>{escape(rule)}</li>" for rule in _RULES),
+        data=escape(_data_text(report)),
+        config=_config_table(report),
+        execution=_execution_table(report),
+        provenance=_provenance(report, provenance),
+        points=f"{MAX_POINTS:,}",
+        charts=_script_json([{k: chart[k] for k in ("id", "data", "layout")} for chart in [*figures, *curves]]),
+        plotly=_plotly(),
+    )
+
+
+def _plotly() -> str:
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise PlotlyMissingError(
+            'the HTML report needs plotly, which is not installed: pip install "jaxrl-trade[report]"'
+        ) from error
+    return str(get_plotlyjs())
+
+
+def _script_json(value: Any) -> str:
+    """JSON that cannot end the script element it stands in, nor start a comment there."""
+    text = json.dumps(_escaped(value), allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _escaped(value: Any) -> Any:
+    """Every text of a figure with HTML's characters escaped: Plotly reads tags in titles and labels."""
+    if isinstance(value, str):
+        return escape(value, quote=False)
+    if isinstance(value, dict):
+        return {key: _escaped(item) for key, item in value.items()}
+    return [_escaped(item) for item in value] if isinstance(value, list) else value
+
+
+def _cards(metrics: Mapping[Any, Mapping[Any, float]]) -> str:
+    shown = [(title, figure(name, metrics[strategy][name])) for title, strategy, name in _CARDS]
+    return "".join(f'<div class="card"><span>{escape(t)}</span><b>{escape(value)}</b></div>' for t, value in shown)
+
+
+def _figure(chart: Chart, kind: str = "chart") -> str:
+    note = f"<p>{escape(chart['note'])}</p>" if chart["note"] else ""
+    title = escape(chart["title"])
+    head = f"<h2>{title}</h2>{note}" if kind == "chart" else f"<h3>{title}</h3>"
+    name = escape(chart["id"])
+    return (
+        f'<section class="panel">{head}<div class="{kind}" id="{name}" role="img" aria-label="{title}"></div></section>'
+    )
+
+
+def _training(curves: Sequence[Chart]) -> str:
+    if not curves:
+        return ""
+    return f'<h2 class="over">Training</h2><div class="grid">{"".join(_figure(c, "small") for c in curves)}</div>'
+
+
+def _metrics_table(report: BacktestReport) -> str:
+    heads = [str(name) for name in report.metrics.index]
+    rows = [
+        [label(str(name)), *(figure(str(name), value) for value in report.metrics[name])]
+        for name in report.metrics.columns
+    ]
+    heads = [f"{name} (median)" if name == "random timing" else name for name in heads]
+    return _table(["", *heads], rows)
+
+
+def _config_table(report: BacktestReport) -> str:
+    config = report.config
+    fields = [f.name for f in dataclasses.fields(config) if f.name != "execution"]
+    return _table(["setting", "value"], [[name, _spelled(getattr(config, name))] for name in fields])
+
+
+def _execution_table(report: BacktestReport) -> str:
+    table = report.config.execution
+    names = [f.name for f in dataclasses.fields(table)]
+    columns = [getattr(table, name) for name in names]
+    each = enumerate(zip(*columns, report.actions, strict=True))
+    rows = [[str(i), *(_spelled(value) for value in row), f"{chosen:,}"] for i, (*row, chosen) in each]
+    return _table(["action", *names, "times chosen"], rows)
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
+    body = "".join(
+        f"<tr><th>{escape(row[0])}</th>{''.join(f'<td>{escape(text)}</td>' for text in row[1:])}</tr>" for row in rows
+    )
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _data_text(report: BacktestReport) -> str:
+    return str(report.data_report) if report.data_report is not None else "no report came with the bars"
+
+
+def _provenance(report: BacktestReport, provenance: Mapping[str, Any]) -> str:
+    known = {"data sha256": report.sha256} if report.sha256 else {}
+    items = {**dict(_flat(provenance)), **known}
+    command = items.pop("command", None)
+    line = f"<pre>{escape(_spelled(command))}</pre>" if command else ""
+    facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(_spelled(value))}</dd>" for name, value in items.items())
+    return f"{line}<dl class='facts'>{facts}</dl>" if facts or line else "<p>Nothing was recorded.</p>"
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _spelled(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.10g}"
+    return "off" if value is None else str(value)
