@@ -52,15 +52,11 @@ class Batch(NamedTuple):
 
 
 @struct.dataclass
-class Experience:
-    """One collection, every leaf `[L, N]`: the transitions, and what PPO adds to them."""
+class Collection:
+    """One collection, every leaf `[L, N]`: the transitions and their rewards, to which each agent adds its own."""
 
     transitions: Transitions
     rewards: Array
-    values: Array  # V(obs_t), reward units
-    next_values: Array  # V(next_obs_t) before any restart; meaningless where terminated
-    advantages: Array
-    returns: Array
     env: EnvConfig = struct.field(pytree_node=False)
 
     def __getattr__(self, name: str) -> Array:
@@ -87,6 +83,16 @@ class Experience:
     def observations(self, market: Market) -> Array:
         """`[L, N, F + 3]`."""
         return observations(self.transitions, market, self.env)
+
+
+@struct.dataclass
+class Experience(Collection):
+    """What PPO learns from."""
+
+    values: Array  # V(obs_t), reward units
+    next_values: Array  # V(next_obs_t) before any restart; meaningless where terminated
+    advantages: Array
+    returns: Array
 
     def flatten(self, market: Market) -> Batch:
         """The plan's batch, `[N x L, ...]`, episode after episode."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -47,6 +48,28 @@ def transitions(record: dict[str, Array], window: Array, market: Market, config:
     }
     known = record | parts
     return Transitions(**{name: known[name] for name in Transitions.__dataclass_fields__})
+
+
+def rewarded(
+    t: Transitions, curiosity: Any, market: Market, scales: RewardScales, config: AgentConfig
+) -> tuple[Transitions, Array]:
+    """The transitions with their curiosity bonus, and the rewards `[L, N]` that the config's `reward_fn` makes of them.
+
+    Args:
+      t: of `transitions`.
+      curiosity: weights of the curiosity model.
+      market: the bars.
+      scales: of the reward's parts.
+      config: of the run.
+    """
+    t = dataclasses.replace(t, curiosity_bonus=curiosity_bonus(curiosity, market, t, scales, config))
+    return t, (config.reward_fn or spec_reward)(t, scales, market, config.env)
+
+
+def spec_reward(t: Transitions, scales: Any, market: Market, env: Any) -> Array:
+    """The default `reward_fn`: base (1 + barrier) + diversity + curiosity - drawdown; `[L, N]`, see `env.reward.total`."""
+    del market, env
+    return reward.total(t.base, t.barrier_label, t.diversity_penalty, t.curiosity_bonus, t.drawdown, scales)
 
 
 def directions(t: Transitions, config: AgentConfig) -> Array:

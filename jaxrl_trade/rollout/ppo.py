@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import Any
 
@@ -11,12 +10,12 @@ import jax.numpy as jnp
 
 from jaxrl_trade.advantages import gae
 from jaxrl_trade.config import PPOConfig, PPOHypers
-from jaxrl_trade.env import diversity, reward
+from jaxrl_trade.env import diversity
 from jaxrl_trade.env.trading import EnvState, check_actions
 from jaxrl_trade.market import Market
 from jaxrl_trade.networks import PPOParams
 from jaxrl_trade.rollout import hoisted, sampling, scan
-from jaxrl_trade.rollout.experience import Experience, Transitions
+from jaxrl_trade.rollout.experience import Experience
 
 Array = jax.Array
 
@@ -80,13 +79,13 @@ def _collect(
     if uniforms is None:
         uniforms = jax.random.uniform(key_uniforms, shape, market.close.dtype)
     policy = scan.actor_policy(params.actor, market, shape[0] * shape[1], config)
-    choose, draws = (sampling.sample, uniforms) if actions is None else (_forced, jnp.asarray(actions, jnp.int32))
+    choose, draws = (
+        (sampling.sample, uniforms) if actions is None else (sampling.forced, jnp.asarray(actions, jnp.int32))
+    )
     account, record = scan.rollout(policy, choose, market, state.account, draws, restart_bars, env)
 
     t = hoisted.transitions(record, state.window, market, config)
-    bonus = hoisted.curiosity_bonus(params.curiosity, market, t, hypers.reward, config)
-    t = dataclasses.replace(t, curiosity_bonus=bonus)
-    rewards = (config.reward_fn or spec_reward)(t, hypers.reward, market, env)
+    t, rewards = hoisted.rewarded(t, params.curiosity, market, hypers.reward, config)
     values, next_values = hoisted.values(params.critic, t, market, config)
     ends = t.terminated if env.time_limit == "bootstrap" else t.terminated | t.truncated
     advantages, returns = gae(rewards, values, next_values, ends, t.truncated, hypers.gamma, hypers.gae_lambda)
@@ -101,13 +100,3 @@ def _collect(
     )
     window = diversity.window_after(t.action, account.step, state.window)
     return experience, EnvState(account=account, window=window)
-
-
-def spec_reward(t: Transitions, scales: Any, market: Market, env: Any) -> Array:
-    """The default `reward_fn`: base (1 + barrier) + diversity + curiosity - drawdown; `[L, N]`, see `env.reward.total`."""
-    del market, env
-    return reward.total(t.base, t.barrier_label, t.diversity_penalty, t.curiosity_bonus, t.drawdown, scales)
-
-
-def _forced(logits: Array, action: Array) -> Array:
-    return jnp.clip(action, 0, logits.shape[-1] - 1)

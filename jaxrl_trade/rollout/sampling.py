@@ -20,6 +20,11 @@ def sample(logits: Array, uniform: Array) -> Array:
     return jnp.minimum(below.sum(-1), logits.shape[-1] - 1).astype(jnp.int32)
 
 
+def forced(logits: Array, action: Array) -> Array:
+    """The given action `[N]`, clipped into the A actions of `logits [N, A]`."""
+    return jnp.clip(action, 0, logits.shape[-1] - 1)
+
+
 def log_prob(logits: Array, action: Array) -> Array:
     """The log-softmax `[...]` of logits `[..., A]` at action `[...]`."""
     return jnp.take_along_axis(jax.nn.log_softmax(logits), action[..., None], axis=-1)[..., 0]

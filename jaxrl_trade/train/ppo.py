@@ -18,6 +18,7 @@ from jaxrl_trade.market import Market
 from jaxrl_trade.networks import PPOParams, init_ppo
 from jaxrl_trade.rollout import Experience, collect_ppo, hoisted
 from jaxrl_trade.rollout.experience import account_values
+from jaxrl_trade.train import measures
 
 Array = jax.Array
 
@@ -171,11 +172,7 @@ def measure(
     experience: Experience, losses: ppo.Losses, curiosity_loss: Array, params: PPOParams, config: PPOConfig
 ) -> PPOMetrics:
     """The update's scalars."""
-    t, capital = experience.transitions, config.env.initial_capital
-    done = t.terminated | t.truncated
-    episodes = done.sum()
-    gain = jnp.sum(jnp.where(done, t.equity_after / capital - 1.0, 0.0))
-    unexplained = jnp.var(experience.returns - experience.values) / jnp.maximum(jnp.var(experience.returns), 1e-12)
+    t = experience.transitions
     terms = (
         t.log_prob,
         t.equity_after,
@@ -188,24 +185,18 @@ def measure(
         curiosity_loss,
         params,
     )
-    is_bad = jnp.stack([jnp.logical_not(_all_finite(term)) for term in terms])
     return PPOMetrics(
-        episode_return=gain / jnp.maximum(episodes, 1),
-        episodes=episodes,
-        reward=experience.rewards.mean(),
-        equity=t.equity_after.mean() / capital,
-        cost=(t.cost + t.slippage).mean() / capital,
-        exposure=(jnp.abs(t.position) / t.max_position).mean(),
+        **measures.account(experience),
         entropy=losses.entropy,
         kl=losses.kl,
         clip_fraction=losses.clip_fraction,
-        explained_variance=1.0 - unexplained,
+        explained_variance=measures.explained_variance(experience.values, experience.returns),
         actor_loss=losses.actor_loss,
         value_loss=losses.value_loss,
         curiosity_loss=curiosity_loss,
         actor_grad_norm=losses.actor_grad_norm,
         critic_grad_norm=losses.critic_grad_norm,
-        nonfinite=jnp.where(is_bad.any(), jnp.argmax(is_bad), -1),
+        nonfinite=measures.first_nonfinite(terms),
     )
 
 
@@ -226,7 +217,3 @@ def _observer(experience: Experience, market: Market) -> Callable[[Array], Array
     bars = experience.transitions.bar.reshape(-1)
     values = account_values(experience.transitions, experience.env).reshape(len(bars), -1)
     return lambda rows: jnp.concatenate([market.features_at(bars[rows]), values[rows]], axis=-1)
-
-
-def _all_finite(tree: Any) -> Array:
-    return jnp.stack([jnp.isfinite(x).all() for x in jax.tree.leaves(tree)]).all()
