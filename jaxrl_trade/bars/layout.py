@@ -128,6 +128,8 @@ class _Line:
 
 def _read_text(data: bytes, origin: str) -> RawTable:
     lines = _head_lines(data)
+    if not lines:
+        raise ValueError(f"{origin} is empty")
     delimiter = _sniff_delimiter([line.text for line in lines], origin)
     rows = [_split(line.text, delimiter) for line in lines]
     first = next((i for i, row in enumerate(rows) if _holds_numbers(row)), None)

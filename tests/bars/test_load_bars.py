@@ -420,23 +420,24 @@ def test_a_user_who_contradicts_the_dates_is_told_so(tmp_path):
         load_bars(path, day_first=False)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "is empty"),
-        (b"  \n \n", "is empty"),
-        (bytes(range(256)) * 20, "binary data"),
-        (b"PAR1 and nothing more", "damaged or cut off"),
-        (b"ARROW1 and nothing more", "damaged or cut off"),
-        (gzip.compress(b"time,close\n" * 1000)[:-20], "damaged or cut off"),
-        (b"\x28\xb5\x2f\xfd nothing", "damaged or cut off"),
-        (b"PK\x03\x04 nothing", "damaged or cut off"),
-        (b"a line of prose\nand another one\n", "is not a table"),
-        (b"\xff\xfea", "not valid UTF-16"),
-    ],
-    ids=["empty", "blank", "binary", "Parquet", "Arrow", "gzip cut off", "zstd", "zip", "prose", "UTF-16 cut off"],
-)
-def test_what_is_no_price_file_gets_one_line_of_our_own(content, message, tmp_path):
+NO_PRICE_FILE = {
+    "empty": (b"", "is empty"),
+    "blank": (b"  \n \n", "is empty"),
+    "a byte order mark alone": (b"\xef\xbb\xbf\n", "is empty"),
+    "binary": (bytes(range(256)) * 20, "binary data"),
+    "Parquet": (b"PAR1 and nothing more", "damaged or cut off"),
+    "Arrow": (b"ARROW1 and nothing more", "damaged or cut off"),
+    "gzip cut off": (gzip.compress(b"time,close\n" * 1000)[:-20], "damaged or cut off"),
+    "zstd": (b"\x28\xb5\x2f\xfd nothing", "damaged or cut off"),
+    "zip": (b"PK\x03\x04 nothing", "damaged or cut off"),
+    "prose": (b"a line of prose\nand another one\n", "is not a table"),
+    "UTF-16 cut off": (b"\xff\xfea", "not valid UTF-16"),
+}
+
+
+@pytest.mark.parametrize("kind", NO_PRICE_FILE)
+def test_what_is_no_price_file_gets_one_line_of_our_own(kind, tmp_path):
+    content, message = NO_PRICE_FILE[kind]
     path = tmp_path / "x.csv"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=message) as caught:
