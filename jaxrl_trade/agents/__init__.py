@@ -1,5 +1,5 @@
 """The agents: losses, updates, policies."""
 
-from jaxrl_trade.agents.policy import Policy, actor_policy
+from jaxrl_trade.agents.policy import Policy, actor_policy, q_policy
 
-__all__ = ["Policy", "actor_policy"]
+__all__ = ["Policy", "actor_policy", "q_policy"]

@@ -9,7 +9,7 @@ import jax
 from flax import struct
 
 from jaxrl_trade import networks
-from jaxrl_trade.config import PPOConfig
+from jaxrl_trade.config import DQNConfig, PPOConfig
 
 Array = jax.Array
 
@@ -31,11 +31,16 @@ def actor_policy(actor_params: Any, config: PPOConfig) -> Policy:
     return Policy(params=actor_params, apply=_Apply(networks.actor(config)))
 
 
+def q_policy(dueling_params: Any, config: DQNConfig) -> Policy:
+    """The policy of DQN: its logits are Q, reward units, so the first largest is the greedy action."""
+    return Policy(params=dueling_params, apply=_Apply(networks.dueling(config)))
+
+
 @struct.dataclass
 class _Apply:
     """Flax's `apply` as a value: equal for equal modules, so that a jitted caller does not trace again."""
 
-    module: networks.MLP
+    module: networks.MLP | networks.Dueling
 
     def __call__(self, params: Any, obs: Array) -> Array:
         return self.module.evaluate(params, obs)

@@ -1,0 +1,162 @@
+"""Experience collection for DQN: the same rollout as PPO's with an epsilon-greedy choice, then rewards, bundles and TD errors."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import pallas_kernels as pk
+from jaxrl_trade import networks
+from jaxrl_trade.config import DQNConfig, DQNHypers, Scalar
+from jaxrl_trade.env import diversity
+from jaxrl_trade.env.trading import EnvState, check_actions
+from jaxrl_trade.market import Market
+from jaxrl_trade.networks import DQNParams
+from jaxrl_trade.nstep import bundle
+from jaxrl_trade.rollout import hoisted, sampling, scan
+from jaxrl_trade.rollout.memory import DQNExperience, Memory, seen, then
+
+Array = jax.Array
+
+
+def collect_dqn(
+    params: DQNParams,
+    market: Market,
+    state: EnvState,
+    key: Array,
+    config: DQNConfig,
+    hypers: DQNHypers | None = None,
+    target: Any = None,
+    epsilon: Scalar | None = None,
+    actions: Any = None,
+    uniforms: Any = None,
+    restart_bars: Any = None,
+) -> tuple[DQNExperience, EnvState]:
+    """L = `config.timesteps_per_episode` steps of the N episodes in `state`, complete with targets and TD errors.
+
+    Args:
+      params: weights of dueling network and curiosity model.
+      market: the bars.
+      state: where the episodes stand, from `env.reset` or the last collection.
+      key: typed key of the draws; `split(key, 2)` gives the uniforms and the restart bars.
+      config: of the run.
+      hypers: traced hyperparameters; None takes the config's.
+      target: weights of the target network; None takes `params.dueling`, as at a run's beginning.
+      epsilon: probability of a random action; None takes `hypers.epsilon_start`.
+      actions: `[L, N]` int32, forces the actions; None chooses them.
+      uniforms: `[L, N, 2]` in [0, 1), instead of drawing them: whether to explore, and where to.
+      restart_bars: `[L, N]` int32 valid starts, instead of drawing them.
+
+    Returns:
+      The experience, and the state to go on from.
+
+    Raises:
+      ValueError: concrete actions or restart bars that are out of range; a market without a valid start.
+    """
+    if actions is not None:
+        check_actions(actions, config.n_actions)
+    if restart_bars is not None:
+        market.check_starts(restart_bars, config.env.episode_length)
+    hypers = config.hypers if hypers is None else hypers
+    target = params.dueling if target is None else target
+    epsilon = hypers.epsilon_start if epsilon is None else epsilon
+    return _collect(params, market, state, key, hypers, target, epsilon, actions, uniforms, restart_bars, config=config)
+
+
+@functools.partial(jax.jit, static_argnames="config")
+def _collect(
+    params: DQNParams,
+    market: Market,
+    state: EnvState,
+    key: Array,
+    hypers: DQNHypers,
+    target: Any,
+    epsilon: Scalar,
+    actions: Array | None,
+    uniforms: Array | None,
+    restart_bars: Array | None,
+    *,
+    config: DQNConfig,
+) -> tuple[DQNExperience, EnvState]:
+    env = config.env
+    shape = (config.timesteps_per_episode, state.account.bar.shape[0])
+    key_uniforms, key_restarts = jax.random.split(key, 2)
+    if restart_bars is None:
+        restart_bars = market.draw_starts(key_restarts, shape, env.episode_length)
+    if uniforms is None:
+        uniforms = jax.random.uniform(key_uniforms, (*shape, 2), market.close.dtype)
+    q = scan.network_policy(networks.dueling(config), params.dueling, market, shape[0] * shape[1])
+
+    def policy(bar: Array, account_values: Array) -> Array:
+        return greedy_logits(q(bar, account_values), epsilon)
+
+    explorer = functools.partial(explore, epsilon=epsilon)
+    choose, draws = (explorer, uniforms) if actions is None else (sampling.forced, jnp.asarray(actions, jnp.int32))
+    account, record = scan.rollout(policy, choose, market, state.account, draws, restart_bars, env)
+
+    t = hoisted.transitions(record, state.window, market, config)
+    t, rewards = hoisted.rewarded(t, params.curiosity, market, hypers.reward, config)
+    ends = t.terminated if env.time_limit == "bootstrap" else t.terminated | t.truncated
+    bundles = bundle(rewards, ends, t.truncated, hypers.gamma, config.n_step)
+    memory = Memory(
+        seen=seen(t, env),
+        action=t.action,
+        reward=bundles.rewards,
+        discount=bundles.discounts,
+        then=then(t, bundles.last, env),
+    )
+    targets, errors = td_errors(params.dueling, target, memory, market, config)
+    experience = DQNExperience(
+        transitions=t, rewards=rewards, memory=memory, targets=targets, td_errors=errors, env=env
+    )
+    window = diversity.window_after(t.action, account.step, state.window)
+    return experience, EnvState(account=account, window=window)
+
+
+def greedy_logits(q: Array, epsilon: Scalar) -> Array:
+    """Logarithms of the epsilon-greedy policy's probabilities, `[N, A]`: epsilon / A each, the rest on the first maximum of Q."""
+    n_actions = q.shape[-1]
+    is_greedy = jnp.arange(n_actions) == jnp.argmax(q, axis=-1)[:, None]
+    return jnp.log(jnp.where(is_greedy, 1.0 - epsilon, 0.0) + epsilon / n_actions).astype(q.dtype)
+
+
+def explore(logits: Array, uniforms: Array, epsilon: Scalar) -> Array:
+    """Action `[N]` int32: min(floor(u2 A), A - 1) where u1 < epsilon, else the greedy one.
+
+    Args:
+      logits: `[N, A]`, of `greedy_logits`.
+      uniforms: `[N, 2]` in [0, 1), u1 and u2.
+      epsilon: probability of a random action.
+    """
+    n_actions = logits.shape[-1]
+    random = jnp.minimum(jnp.floor(uniforms[:, 1] * n_actions).astype(jnp.int32), n_actions - 1)
+    return jnp.where(uniforms[:, 0] < epsilon, random, jnp.argmax(logits, axis=-1).astype(jnp.int32))
+
+
+def td_errors(dueling: Any, target: Any, memory: Memory, market: Market, config: DQNConfig) -> tuple[Array, Array]:
+    """Targets y and TD errors Q(seen, action) - y, in the shape of the memory's leaves."""
+    rows = jax.tree.map(jnp.ravel, memory)
+    q = networks.dueling(config).evaluate(dueling, rows.seen.observe(market, config.env))
+    next_obs = rows.then.observe(market, config.env)
+    y = bellman_targets(dueling, target, next_obs, rows.reward, rows.discount, config)
+    _, errors = pk.huber_td_loss(q, rows.action, y, backend=config.backend)
+    return y.reshape(memory.action.shape), errors.reshape(memory.action.shape)
+
+
+def bellman_targets(
+    dueling: Any, target: Any, next_obs: Array, rewards: Array, discounts: Array, config: DQNConfig
+) -> Array:
+    """Y = r + discount max_a Q_target(s', a) `[B]`; with `double`, the action is the online network's (van Hasselt et al. 2016).
+
+    Args:
+      dueling, target: weights of the online and the target network.
+      next_obs: `[B, K]`.
+      rewards, discounts: `[B]`, of the bundles.
+      config: of the networks.
+    """
+    network = networks.dueling(config)
+    online = network.evaluate(dueling, next_obs) if config.double else None
+    return pk.bellman_target(network.evaluate(target, next_obs), rewards, discounts, online, backend=config.backend)
