@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_trade.backtest.tracks import Track
-from jaxrl_trade.config import N_PORTFOLIO, EnvConfig, Execution
+from jaxrl_trade.config import EnvConfig, Execution
 from jaxrl_trade.env import account as accounts
 from jaxrl_trade.env.trading import look_up, observation
 from jaxrl_trade.market import BarPrices
@@ -87,7 +87,7 @@ def simulate(policy: Any, track: Track, config: EnvConfig, *, greedy: bool = Tru
     uniforms = np.zeros(shape, np.float32) if greedy else np.asarray(jax.random.uniform(key, shape, jnp.float32))
     with jax.enable_x64(True), jax.default_device(_cpu()):
         bars = _bars_of(track, uniforms)
-        trace = _choose_loop(policy, track.features.shape[1])(bars, jnp.asarray(track.close[0]), config, greedy)
+        trace = _run(policy, bars, jnp.asarray(track.close[0]), config, greedy)
     trace = jax.tree.map(np.asarray, trace)
     for t in np.flatnonzero(trace.is_nan)[:1]:
         raise ValueError(
@@ -140,30 +140,30 @@ def _cpu() -> Any:
         return jax.local_devices()[0]
 
 
-def _choose_loop(policy: Any, n_features: int) -> Callable[..., Trace]:
+def _run(policy: Any, bars: _Bar, close: Array, config: EnvConfig, greedy: bool) -> Trace:
     """The compiled loop where JAX can trace the policy, else the one in Python."""
     if hasattr(policy, "apply") and hasattr(policy, "params"):
-        params = jax.device_put(policy.params, _cpu())
-        return functools.partial(_loop, policy.apply, params)
-    if not _is_traceable(policy, n_features + N_PORTFOLIO):
-        return functools.partial(_loop_in_python, policy)
-    # a fresh jit, traced anew: what a plain function closes over may have changed since the last call
-    return jax.jit(functools.partial(_scan, lambda _, obs: policy(obs), None), static_argnums=(2, 3))
-
-
-def _is_traceable(policy: Callable[[Any], Any], n_observation: int) -> bool:
-    is_numpy = []
-
-    def probe(obs: Array) -> Any:
-        logits = policy(obs)
-        is_numpy.append(not isinstance(logits, jax.Array))  # it never looked at the observation, or left the trace
-        return jnp.asarray(logits)
-
+        return _loop(policy.apply, jax.device_put(policy.params, _cpu()), bars, close, config, greedy)
+    _, obs = _look(_begin(close, config), bars, 0, config)
+    obs = jnp.asarray(np.asarray(obs)[None])
     try:
-        jax.eval_shape(probe, jax.ShapeDtypeStruct((1, n_observation), jnp.float32))
+        logits = policy(obs)
+    except Exception:  # it may only know NumPy; a mistake of its own comes again in the loop
+        logits = None
+    if isinstance(logits, jax.Array) and _is_traceable(policy, obs):
+        # a fresh jit, traced anew: what a plain function closes over may have changed since the last call
+        return jax.jit(functools.partial(_scan, lambda _, obs: policy(obs), None), static_argnums=(2, 3))(
+            bars, close, config, greedy
+        )
+    return _loop_in_python(policy, logits, bars, close, config, greedy)
+
+
+def _is_traceable(policy: Callable[[Any], Any], obs: Array) -> bool:
+    try:
+        jax.eval_shape(policy, obs)
     except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
         return False
-    return not is_numpy[-1]
+    return True
 
 
 def _check_logits(shape: tuple[int, ...], n_actions: int) -> None:
@@ -189,16 +189,20 @@ _loop = jax.jit(_scan, static_argnums=(0, 4, 5))
 
 
 def _loop_in_python(
-    policy: Callable[[np.ndarray], Any], bars: _Bar, close: float, config: EnvConfig, greedy: bool
+    policy: Callable[[np.ndarray], Any], logits: Any, bars: _Bar, close: Array, config: EnvConfig, greedy: bool
 ) -> Trace:
-    """The same steps, one call of the policy a bar; no callback out of the scan, where a policy that itself uses JAX may hang."""
+    """The same steps, one call of the policy a bar, in order; `logits` are those of the first bar if they are known.
+
+    No callback out of the scan: a policy that itself uses JAX may hang there.
+    """
     rows = []
     state, obs = _look(_begin(close, config), bars, 0, config)
     for t in range(len(bars.step)):
-        logits = np.asarray(policy(np.asarray(obs)[None]), np.float32)
+        logits = np.asarray(policy(np.array(obs)[None]) if logits is None else logits, np.float32)
         _check_logits(logits.shape, config.n_actions)
         state, row, obs = _trade_and_look(state, logits, bars, t, config, greedy)
         rows.append(np.asarray(row))
+        logits = None
     columns = zip(np.stack(rows).T, _ROW_TYPES, strict=True)
     return Trace(*(column.astype(dtype) for column, dtype in columns))
 

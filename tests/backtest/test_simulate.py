@@ -1,0 +1,213 @@
+import chex
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl_trade.agents import Policy
+from jaxrl_trade.backtest import simulate as module
+from jaxrl_trade.backtest.ledger import book
+from jaxrl_trade.backtest.results import fills_of
+from jaxrl_trade.backtest.simulate import NOTHING, simulate
+from jaxrl_trade.config import EnvConfig
+from tests.backtest.tracks import linear, random_track, scripted, simple_rules, table_of, track_of
+from tests.reference import account as reference
+from tests.reference import presets
+
+
+def weights_of(seed, n_features=4, n_actions=45):
+    return np.random.default_rng(seed).normal(size=(n_features + 3, n_actions))
+
+
+@pytest.fixture(scope="module", params=["plan", "net"])
+def run(request):
+    """A restless policy over 700 bars with a renewal every 100: (config, track, trace)."""
+    config = EnvConfig(episode_length=100) if request.param == "plan" else EnvConfig.net(episode_length=100)
+    track = random_track(1, 700)
+    return config, track, simulate(linear(weights_of(2)), track, config)
+
+
+def test_the_ledgers_equity_is_the_simulated_accounts(run):
+    config, track, trace = run
+    equity = book(fills_of(trace), track.close, config.initial_capital).equity
+    assert len(fills_of(trace)) > 100
+    # both are float64; the account rescales its currency 6 times, the ledger sums some hundred fills
+    np.testing.assert_allclose(equity[1:], trace.equity, rtol=1e-9)
+    assert equity[0] == config.initial_capital
+
+
+def test_the_first_episode_is_the_reference_accounts(run):
+    config, track, trace = run
+    market = {name: getattr(track, name) for name in ("features", "open", "high", "low", "close")}
+    rules = (presets.PLAN if config.fill == "close" else presets.NET) | {"episode_length": 100}
+    steps, _ = reference.simulate(market, rules, 0, trace.action[:100], np.zeros(100, int))
+    np.testing.assert_allclose(trace.position[:100], steps["position"], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(trace.equity[:100], steps["equity_after"], rtol=1e-9)
+    np.testing.assert_allclose(trace.cost[:100], steps["cost"], rtol=1e-9, atol=1e-9)
+
+
+def test_every_episode_begins_with_the_reference_capital_and_stays_in_the_trained_range(run):
+    _, _, trace = run
+    np.testing.assert_allclose(trace.observed_equity[::100], 1.0, rtol=1e-12)
+    assert np.abs(trace.observed_equity - 1.0).max() > 1e-7  # it moves in between
+    assert np.abs(trace.observed_position).max() <= 1.0
+
+
+def test_max_position_is_renewed_from_current_equity(run):
+    config, track, trace = run
+    equity = book(fills_of(trace), track.close, config.initial_capital).equity
+    start = np.arange(699) // 100 * 100
+    sized = np.ones(699) if config.sizing == "units" else equity[start] / track.close[start]
+    np.testing.assert_allclose(trace.max_position, sized, rtol=1e-9)
+
+
+@pytest.mark.parametrize("sizing", ["units", "leverage"])
+def test_a_renewal_trades_nothing(sizing):
+    table = table_of([1.0, 0.0], fill_ratio=[1.0, 0.0])  # buy, or do nothing
+    config = simple_rules(execution=table, sizing=sizing, episode_length=10, initial_capital=1000.0)
+    track = random_track(3, 60)
+    trace = simulate(scripted([0] + [1] * 58, 2), track, config)
+    assert np.flatnonzero(trace.units).tolist() == [0]
+    np.testing.assert_allclose(trace.position, trace.position[0], rtol=1e-12)
+    np.testing.assert_allclose(trace.equity, 1000.0 + trace.position[0] * (track.close[1:] - track.close[0]), rtol=1e-12)
+
+
+def test_holding_all_of_a_constant_maximum_never_rebalances():
+    config = simple_rules(sizing="units", max_position=2.0, episode_length=7)
+    always_long = lambda obs: jnp.zeros((len(obs), 3)).at[:, 2].set(1.0)  # noqa: E731
+    trace = simulate(always_long, random_track(4, 100, n_features=1), config)
+    assert np.flatnonzero(trace.units).tolist() == [0]
+    np.testing.assert_allclose(trace.max_position, 2.0, rtol=1e-12)
+
+
+def test_greedy_takes_the_first_largest_logit():
+    track = track_of(np.full(20, 100.0), features=np.random.default_rng(0).integers(-2, 3, (20, 3)))
+    trace = simulate(lambda obs: obs[:, :3], track, simple_rules())  # integers: many ties
+    np.testing.assert_array_equal(trace.action, np.argmax(track.features[:-1], axis=1))
+
+
+def test_sampling_follows_the_key_and_the_probabilities():
+    probabilities = np.array([0.2, 0.5, 0.3])
+    policy = lambda obs: jnp.zeros((len(obs), 3)) + jnp.log(jnp.asarray(probabilities))  # noqa: E731
+    track, config = track_of(np.full(4001, 100.0)), simple_rules(execution=table_of([-1.0, 0.0, 1.0]))
+    first, again, other = (
+        simulate(policy, track, config, greedy=False, key=jax.random.key(seed)).action for seed in (0, 0, 1)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+    shares = np.bincount(first, minlength=3) / 4000
+    np.testing.assert_allclose(shares, probabilities, atol=4 * np.sqrt(0.25 / 4000))  # 4 standard errors
+
+
+def test_sampling_without_a_key_is_refused():
+    with pytest.raises(ValueError, match=r"needs key=jax\.random\.key"):
+        simulate(linear(np.zeros((4, 3))), track_of([1.0, 2.0]), simple_rules(), greedy=False)
+
+
+def test_a_numpy_policy_trades_as_the_same_policy_in_jax(run):
+    config, track, trace = run
+    head = type(track)(*(x[:150] for x in track))
+    weights = weights_of(2).astype(np.float32)
+    called = simulate(lambda obs: np.asarray(obs) @ weights, head, config)
+    for name, mine, theirs in zip(trace._fields, called, trace, strict=True):
+        np.testing.assert_allclose(mine, theirs[:149], rtol=1e-9, atol=1e-9, err_msg=name)
+
+
+def test_a_numpy_policy_is_called_once_a_bar_in_order():
+    seen = []
+
+    def policy(obs):
+        seen.append(np.array(obs))
+        return np.eye(3)[[len(seen) % 3]]
+
+    track = random_track(5, 12)
+    trace = simulate(policy, track, simple_rules())
+    assert [obs.shape for obs in seen] == [(1, 7)] * 11
+    np.testing.assert_array_equal(np.concatenate(seen)[:, :4], track.features[:-1])
+    np.testing.assert_array_equal(trace.action, (np.arange(11) + 1) % 3)
+
+
+def test_a_python_policy_may_use_jax_inside():
+    compiled = jax.jit(linear(weights_of(6, n_actions=3)))
+    track = random_track(6, 30)
+    called = simulate(lambda obs: np.asarray(compiled(np.asarray(obs))), track, simple_rules())
+    traced = simulate(compiled, track, simple_rules())
+    np.testing.assert_array_equal(called.action, traced.action)
+
+
+def test_ruin_closes_the_account_at_that_close_at_the_dearest_fee():
+    # short 10 units of 100 with 1,000: at 191 the equity is 1,000 + 1,000 - 1,910 = 90, below a tenth of the capital
+    table = table_of([-1.0, 0.0, 1.0], fee_rate=[0.0, 0.0, 0.01])
+    config = simple_rules(execution=table, ruin_fraction=0.1)
+    trace = simulate(scripted([0] * 4, 3), track_of([100.0, 150.0, 191.0, 100.0, 50.0]), config)
+    books = book(fills_of(trace), np.array([100.0, 150.0, 191.0, 100.0, 50.0]), 1000.0)
+    assert trace.is_ruined.tolist() == [False, True, False, False]
+    assert trace.action.tolist() == [0, 0, NOTHING, NOTHING]
+    left = 2000.0 - 10 * 191.0 - 0.01 * 10 * 191.0
+    np.testing.assert_allclose(books.equity, [1000, 500, left, left, left], rtol=1e-12)
+    np.testing.assert_array_equal(books.units, [0, -10, 0, 0, 0])
+
+
+def test_ruin_is_measured_against_the_renewed_capital():
+    # falls to 500 in the first episode of 2 bars; the second is ruined at 50, not at 100
+    config = simple_rules(execution=table_of([1.0, 0.0], fill_ratio=[1.0, 0.0]), ruin_fraction=0.1, episode_length=2)
+    trace = simulate(scripted([0, 1, 1, 1, 1], 2), track_of([100.0, 70.0, 50.0, 9.0, 4.9, 4.0]), config)
+    assert trace.is_ruined.tolist() == [False, False, False, True, False]
+
+
+def test_logits_of_another_width_are_refused():
+    with pytest.raises(ValueError, match=r"shape \(1, 4\).*3 actions"):
+        simulate(linear(np.zeros((4, 4))), track_of([1.0, 2.0]), simple_rules())
+    with pytest.raises(ValueError, match=r"shape \(1, 4\).*3 actions"):
+        simulate(lambda obs: np.zeros((1, 4)), track_of([1.0, 2.0]), simple_rules())
+
+
+def test_logits_that_are_nan_are_refused_with_their_bar():
+    features = np.zeros((9, 1))
+    features[5] = np.nan
+    with pytest.raises(ValueError, match="NaN at bar 5"):
+        simulate(lambda obs: obs[:, :1] * jnp.ones(3), track_of(np.ones(9), features=features), simple_rules())
+
+
+def test_an_error_inside_the_policy_reaches_the_caller_unchanged():
+    def policy(obs):
+        raise KeyError("my own")
+
+    with pytest.raises(KeyError, match="my own"):
+        simulate(policy, track_of([1.0, 2.0]), simple_rules())
+
+
+@flax.struct.dataclass
+class Constant:
+    """Logits that are the weights, whatever is seen."""
+
+    def __call__(self, params, obs):
+        return jnp.zeros((len(obs), 1)) + params
+
+
+def test_new_weights_of_a_policy_compile_nothing_new():
+    track, config = random_track(7, 20), simple_rules()
+    before = module._loop._cache_size()
+    traces = [simulate(Policy(params=jnp.eye(3)[i], apply=Constant()), track, config) for i in (0, 1, 2)]
+    assert module._loop._cache_size() == before + 1
+    assert [t.action[0] for t in traces] == [0, 1, 2]
+
+
+def test_a_plain_function_is_traced_anew_so_that_what_it_closes_over_may_change():
+    weights = {"logits": np.array([1.0, 0.0, 0.0], np.float32)}
+    policy = lambda obs: jnp.zeros((len(obs), 3)) + weights["logits"]  # noqa: E731
+    track, config = track_of(np.ones(5)), simple_rules()
+    assert simulate(policy, track, config).action[0] == 0
+    weights["logits"] = np.array([0.0, 0.0, 1.0], np.float32)
+    assert simulate(policy, track, config).action[0] == 2
+
+
+def test_the_policy_sees_float32_and_the_account_keeps_float64():
+    def policy(obs):
+        chex.assert_type(obs, jnp.float32)
+        return obs[:, :3]
+
+    trace = simulate(policy, random_track(8, 10), simple_rules())
+    assert trace.equity.dtype == np.float64
+    assert not jax.config.jax_enable_x64
