@@ -1,0 +1,39 @@
+# `make demo`, `make test` and every other target install what they need into .venv first.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: install demo test test-slow lint format types bench clean
+
+install: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+demo: install          ## train on the bundled bars, backtest on bars never seen, write runs/demo/report.html
+	rm -rf runs/demo
+	$(BIN)/jaxrl-trade train ppo --out runs/demo
+
+test: install          ## the tests that fit in 10 minutes on 2 cores
+	$(BIN)/python -m pytest -q -m "not slow" --durations=15
+
+test-slow: install     ## kills, fuzzing, two processes, learning on many seeds
+	$(BIN)/python -m pytest -q -m slow --durations=15
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: install
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: install
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

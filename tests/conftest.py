@@ -1,0 +1,23 @@
+"""Settings of the whole suite. They must stand before JAX is imported, so nothing here imports it at the top."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+# Most of the suite's time is compilation of programs that then run for milliseconds.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skips tests marked `gpu` where JAX sees no GPU."""
+    if not any("gpu" in item.keywords for item in items):
+        return
+    import jax
+
+    if jax.default_backend() != "gpu":
+        skip = pytest.mark.skip(reason="needs an NVIDIA GPU")
+        for item in items:
+            if "gpu" in item.keywords:
+                item.add_marker(skip)
