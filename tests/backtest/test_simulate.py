@@ -70,7 +70,9 @@ def test_a_renewal_trades_nothing(sizing):
     trace = simulate(scripted([0] + [1] * 58, 2), track, config)
     assert np.flatnonzero(trace.units).tolist() == [0]
     np.testing.assert_allclose(trace.position, trace.position[0], rtol=1e-12)
-    np.testing.assert_allclose(trace.equity, 1000.0 + trace.position[0] * (track.close[1:] - track.close[0]), rtol=1e-12)
+    np.testing.assert_allclose(
+        trace.equity, 1000.0 + trace.position[0] * (track.close[1:] - track.close[0]), rtol=1e-12
+    )
 
 
 def test_holding_all_of_a_constant_maximum_never_rebalances():
