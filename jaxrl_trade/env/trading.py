@@ -59,7 +59,7 @@ def reset(market: Market, config: EnvConfig, starts: Any) -> EnvState:
       ValueError: a concrete start from which an episode would leave its instrument or split.
     """
     market.check_starts(starts, config.episode_length)
-    bar = jnp.asarray(starts, jnp.int32)
+    bar = jnp.clip(jnp.asarray(starts, jnp.int32), 0, market.n_bars - 1)
     window = jnp.full((*bar.shape, config.diversity_window), diversity.EMPTY, jnp.int32)
     return EnvState(account=accounts.fresh(bar, market.close_at(bar), config), window=window)
 
@@ -101,7 +101,8 @@ def step(
     """
     check_actions(action, config.n_actions)
     market.check_starts(restart_bars, config.episode_length)
-    action, restart_bars = jnp.asarray(action, jnp.int32), jnp.asarray(restart_bars, jnp.int32)
+    action = jnp.clip(jnp.asarray(action, jnp.int32), 0, config.n_actions - 1)
+    restart_bars = jnp.clip(jnp.asarray(restart_bars, jnp.int32), 0, market.n_bars - 1)
     before = state.account
     prices = market.prices_at(before.bar)
     table = config.execution.arrays(market.close.dtype)
