@@ -268,24 +268,24 @@ def _instruments(instrument: Any, n_bars: int) -> tuple[tuple[str, ...], np.ndar
 
 
 def _complete_prices(close: np.ndarray, low: Any, high: Any, open: Any, first: np.ndarray) -> dict[str, np.ndarray]:
+    given = {"open": open, "high": high, "low": low}
+    prices = {name: np.asarray(value, np.float64) for name, value in given.items() if value is not None}
+    for name, value in prices.items():
+        if value.shape != close.shape:
+            raise ValueError(f"{name} has shape {value.shape}, close has {len(close)} bars")
     if open is None:
-        open = np.append(close[:1], close[:-1])
-        open[first] = close[first]
-    open = np.asarray(open, np.float64)
-    low = np.minimum(open, close) if low is None else low
-    high = np.maximum(open, close) if high is None else high
-    prices = {"open": open, "high": high, "low": low, "close": close}
-    return {name: np.asarray(value, np.float64) for name, value in prices.items()}
+        prices["open"] = np.append(close[:1], close[:-1])
+        prices["open"][first] = close[first]
+    prices.setdefault("high", np.maximum(prices["open"], close))
+    prices.setdefault("low", np.minimum(prices["open"], close))
+    return {"close": close, **prices}  # close first: an error in it must not be reported of a price derived from it
 
 
 def _check_prices(prices: dict[str, np.ndarray]) -> None:
-    n_bars = len(prices["close"])
     for name, value in prices.items():
-        if value.shape != (n_bars,):
-            raise ValueError(f"{name} has shape {value.shape}, close has {n_bars} bars")
         for t in np.flatnonzero(~(np.isfinite(value) & (value > 0)))[:1]:
             raise ValueError(f"{name}[{t}] = {value[t]} is not a finite positive price")
-    for name in ("open", "close"):
+    for name in ("close", "open"):
         for t in np.flatnonzero((prices["low"] > prices[name]) | (prices["high"] < prices[name]))[:1]:
             low, high, value = prices["low"][t], prices["high"][t], prices[name][t]
             raise ValueError(f"{name}[{t}] = {value} lies outside low {low} to high {high} of its bar")
