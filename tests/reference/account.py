@@ -47,11 +47,8 @@ def sign(x: float) -> float:
 def fresh(bar: int, market: dict[str, np.ndarray], config: dict[str, Any]) -> Account:
     """An account at the start of an episode at `bar` (section 4, point 9 and Sizing)."""
     capital = config["initial_capital"]
-    if config["sizing"] == "leverage":
-        size = config["leverage"] * capital / float(market["close"][bar])
-    else:
-        size = config["max_position"]
-    return Account(bar=int(bar), cash=capital, max_position=size)
+    sizes = {"units": config["max_position"], "leverage": config["leverage"] * capital / float(market["close"][bar])}
+    return Account(bar=int(bar), cash=capital, max_position=sizes[config["sizing"]])
 
 
 def observe(account: Account, market: dict[str, np.ndarray], config: dict[str, Any]) -> np.ndarray:
@@ -224,8 +221,8 @@ def simulate(
     market: dict[str, np.ndarray],
     config: dict[str, Any],
     start: int,
-    actions: Sequence[int],
-    restart_bars: Sequence[int],
+    actions: Sequence[int] | np.ndarray,
+    restart_bars: Sequence[int] | np.ndarray,
 ) -> tuple[dict[str, np.ndarray], list[Account]]:
     """One lane through `L` bars, restarting where an episode ends.
 

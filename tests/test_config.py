@@ -1,0 +1,158 @@
+"""Defaults are the specification's, written out here by hand; configs are values."""
+
+import dataclasses
+
+import jax
+import pytest
+
+import jaxrl_trade as jt
+from jaxrl_trade.config import ExecutionTable, PPOHypers, RewardScales
+from tests.reference import presets
+
+PLAN_REWARD = {
+    "barrier_scale": 0.5,
+    "diversity_scale": 1.0,
+    "curiosity_scale": 1.0,
+    "curiosity_max_reward": 0.1,
+    "risk_weight": 0.1,
+}
+NET_REWARD = {**PLAN_REWARD, "barrier_scale": 0.0, "diversity_scale": 0.01, "curiosity_scale": 0.01}
+PPO_HYPERS = {
+    "learning_rate": 3e-4,
+    "curiosity_learning_rate": 1e-3,
+    "clip": 0.2,
+    "entropy_coef": 0.01,
+    "value_coef": 0.5,
+    "max_grad_norm": 0.5,
+    "gamma": 0.99,
+    "gae_lambda": 0.95,
+}
+
+
+def rows(table: ExecutionTable) -> dict:
+    return {field.name: list(getattr(table, field.name)) for field in dataclasses.fields(table)}
+
+
+@pytest.mark.parametrize(("actual", "expected"), [(jt.EnvConfig(), presets.PLAN), (jt.EnvConfig.net(), presets.NET)])
+def test_environment_defaults_are_the_specification_s(actual, expected):
+    settings = {field.name: getattr(actual, field.name) for field in dataclasses.fields(actual)}
+    settings["execution"] = rows(actual.execution)
+    assert settings == expected
+
+
+@pytest.mark.parametrize(("actual", "expected"), [(jt.PPOConfig(), PLAN_REWARD), (jt.PPOConfig.net(), NET_REWARD)])
+def test_reward_scales_and_hyperparameters_are_the_specification_s(actual, expected):
+    hypers = dataclasses.asdict(actual.hypers)
+    assert hypers.pop("reward") == expected
+    assert hypers == PPO_HYPERS
+
+
+def test_ppo_collects_64000_experiences_and_updates_4_times_4():
+    config = jt.PPOConfig()
+    assert (config.n_episodes, config.timesteps_per_episode, config.total_experiences) == (128, 500, 64_000)
+    assert (config.epochs, config.minibatches, config.compute_dtype) == (4, 4, "float32")
+    assert config.negative_slope == 0.01
+    assert (config.actor_hidden, config.critic_hidden) == ((128, 64), (512, 384, 256, 128, 64))
+    assert config.curiosity_hidden == (64,)
+    assert config.schedule == "constant"
+    assert config.target_kl is None
+    assert config.value_clip is None
+    assert config.env == jt.EnvConfig()
+    assert jt.PPOConfig.net().env == jt.EnvConfig.net()
+    assert config.n_actions == 45
+
+
+@pytest.mark.parametrize(
+    ("exposure", "order", "urgency", "plan", "net"),
+    [  # fee, fill, offset, maker: section 3, read off row by row
+        (-1.0, presets.MARKET, presets.PATIENT, (0.0015, 1.0, 0.0, False), (0.0005, 1.0, 0.5, False)),
+        (-0.5, presets.LIMIT, presets.PATIENT, (0.0005, 1.0, 0.0, False), (0.0001, 1.0, -1.0, True)),
+        (0.0, presets.LIMIT, presets.NORMAL, (0.0005, 1.0, 0.0, False), (0.0001, 1.0, -0.75, True)),
+        (0.5, presets.LIMIT, presets.AGGRESSIVE, (0.0005, 1.0, 0.0, False), (0.0001, 1.0, -0.5, True)),
+        (1.0, presets.IOC, presets.PATIENT, (0.0010, 1.0, 0.0, False), (0.0005, 0.5, 0.5, False)),
+        (1.0, presets.IOC, presets.NORMAL, (0.0010, 1.0, 0.0, False), (0.0005, 0.75, 0.5, False)),
+        (1.0, presets.IOC, presets.AGGRESSIVE, (0.0010, 1.0, 0.0, False), (0.0005, 1.0, 0.5, False)),
+    ],
+)
+def test_an_action_index_reads_exposure_order_urgency(exposure, order, urgency, plan, net):
+    index = {-1.0: 0, -0.5: 1, 0.0: 2, 0.5: 3, 1.0: 4}[exposure] * 9 + order * 3 + urgency
+    for table, expected in ((jt.EnvConfig().execution, plan), (jt.EnvConfig.net().execution, net)):
+        row = (table.fee_rate[index], table.fill_ratio[index], table.price_offset[index], table.is_maker[index])
+        assert row == expected
+        assert table.exposure[index] == exposure
+
+
+def test_configs_of_equal_values_are_equal_hash_alike_and_any_sequence_makes_a_table():
+    as_lists = ExecutionTable(**presets.NET_TABLE)
+    as_tuples = ExecutionTable(**{name: tuple(column) for name, column in presets.NET_TABLE.items()})
+    assert as_lists == as_tuples
+    assert hash(as_lists) == hash(as_tuples)
+    assert all(isinstance(x, float) for x in as_lists.exposure + as_lists.fill_ratio)
+    first, second = (
+        jt.PPOConfig(env=jt.EnvConfig(execution=as_lists)),
+        jt.PPOConfig(env=jt.EnvConfig(execution=as_tuples)),
+    )
+    assert first == second
+    assert hash(first) == hash(second)
+    assert len({jt.EnvConfig(), jt.EnvConfig.net(), jt.EnvConfig(spread=2e-4), jt.EnvConfig()}) == 3
+
+
+def test_configs_cannot_be_changed_in_place():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        jt.EnvConfig().spread = 0.0  # type: ignore[misc]
+
+
+def test_hyperparameters_are_a_pytree_of_scalars():
+    leaves = jax.tree.leaves(PPOHypers(reward=RewardScales(risk_weight=7.0)))
+    assert len(leaves) == len(PLAN_REWARD) + len(PPO_HYPERS)
+    assert 7.0 in leaves
+
+
+def test_a_table_gives_one_device_array_per_column():
+    arrays = ExecutionTable(**presets.ODD_TABLE).arrays()
+    assert [column.shape for column in arrays] == [(11,)] * 5
+    assert arrays.is_maker.dtype == bool
+    assert arrays.fee_rate.dtype == jax.numpy.zeros(()).dtype
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"fill": "open"}, r"fill = 'open'.*'close', 'next_open'"),
+        ({"sizing": "shares"}, r"sizing = 'shares'.*'units', 'leverage'"),
+        ({"reward_base": None}, r"reward_base = None"),
+        ({"time_limit": "ignore"}, r"time_limit = 'ignore'"),
+        ({"episode_length": 0}, r"episode_length = 0.*at least 1"),
+        ({"diversity_window": -5}, r"diversity_window = -5.*at least 1"),
+        ({"initial_capital": 0.0}, r"initial_capital = 0\.0.*above 0"),
+        ({"initial_capital": float("nan")}, r"initial_capital = nan.*above 0"),
+        ({"max_position": "1"}, r"max_position = '1'.*number"),
+        ({"leverage": -1.0}, r"leverage = -1\.0.*above 0"),
+        ({"spread": -1e-4}, r"spread = -0\.0001"),
+        ({"reserve_fraction": 1.5}, r"reserve_fraction = 1\.5.*None"),
+        ({"ruin_fraction": 1.0}, r"ruin_fraction = 1\.0"),
+    ],
+)
+def test_a_setting_out_of_range_is_named_with_what_was_wanted(settings, message):
+    with pytest.raises(ValueError, match=message):
+        jt.EnvConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("exposure", [2.0] * 11, r"exposure\[0\] = 2\.0.*\[-1, 1\]"),
+        ("fee_rate", [0.0] * 10 + [-0.1], r"fee_rate\[10\] = -0\.1"),
+        ("fill_ratio", [0.0, 1.5] + [1.0] * 9, r"fill_ratio\[1\] = 1\.5.*\[0, 1\]"),
+        ("price_offset", [float("inf")] * 11, r"price_offset\[0\] = inf.*finite"),
+        ("fee_rate", [0.0] * 3, r"one entry per action.*'fee_rate': 3"),
+    ],
+)
+def test_a_bad_execution_table_is_refused_with_the_column_and_row(column, values, message):
+    with pytest.raises(ValueError, match=message):
+        ExecutionTable(**{**presets.ODD_TABLE, column: values})
+
+
+def test_minibatches_that_do_not_divide_a_collection_are_refused():
+    with pytest.raises(ValueError, match=r"minibatches = 7 does not divide the 64000 experiences"):
+        jt.PPOConfig(minibatches=7)
