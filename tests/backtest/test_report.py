@@ -1,0 +1,149 @@
+import dataclasses
+import json
+import re
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from jaxrl_trade.backtest import backtest
+from jaxrl_trade.backtest.charts import MAX_POINTS, charts, thin, training_charts
+from jaxrl_trade.backtest.report import _script_json
+from tests.backtest.tracks import bars_of, random_walk, scripted, simple_rules, table_of
+
+SYMBOL = "<script>alert(1)</script>&'\""
+TRAINING = [{"update": i, "entropy": 3.0 - i, "kl": float("nan") if i else 0.1, "nonfinite": -1} for i in range(5)]
+PROVENANCE = {
+    "command": "train --data <b>my</b>.csv",
+    "commit": "abc123",
+    "seed": 7,
+    "versions": {"jax": "1.2.3"},
+}
+
+
+def report_of(symbol=SYMBOL):
+    rules = simple_rules(execution=table_of([-1.0, 0.0, 1.0], fee_rate=0.001))
+    actions = np.random.default_rng(2).integers(0, 3, 79)
+    return backtest(
+        scripted(actions, 3), bars_of(random_walk(1, 400), symbol=symbol), rules, checkpoint="best <i>one</i>"
+    )
+
+
+@pytest.fixture(scope="module")
+def report():
+    return report_of()
+
+
+@pytest.fixture(scope="module")
+def html(report, tmp_path_factory):
+    path = report.to_html(
+        tmp_path_factory.mktemp("report") / "new" / "r.html", training=TRAINING, provenance=PROVENANCE
+    )
+    return path.read_text(encoding="utf-8")
+
+
+def own_part(html):
+    """The page without plotly.js."""
+    start, end = html.index("<script>/**"), html.index('<script type="application/json"')
+    return html[:start] + html[end:]
+
+
+def charts_of(html):
+    return json.loads(re.search(r'<script type="application/json" id="charts">(.*?)</script>', html, re.S).group(1))
+
+
+def test_texts_from_outside_are_escaped_everywhere(html):
+    page = own_part(html)
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;&amp;&#x27;&quot;" in page
+    assert "alert(1)</script>" not in page
+    assert "<b>my</b>" not in page
+    assert "<i>one</i>" not in page
+
+
+def test_chart_data_cannot_end_its_script_element():
+    text = _script_json([{"title": "</script><script>alert(1)</script><!--", "n": 1.5, "none": None}])
+    assert "<" not in text
+    assert ">" not in text
+    # Plotly reads tags in labels, so they stay escaped once parsed
+    assert json.loads(text)[0]["title"] == "&lt;/script&gt;&lt;script&gt;alert(1)&lt;/script&gt;&lt;!--"
+
+
+def test_the_file_holds_everything_it_needs(html):
+    page = own_part(html)
+    assert not re.search(r"""(src|href)=["'](?!data:)""", page)
+    assert "https://" not in page
+    assert "http://" not in page
+    assert "default-src 'none'" in page
+    assert html.count("<script>/**") == 1
+    assert len(html.encode()) < 6_000_000
+
+
+def test_the_page_says_the_verdict_the_checkpoint_and_how_to_reproduce_it(report, html):
+    for text in ("abc123", "versions jax", "1.2.3", "train --data &lt;b&gt;my&lt;/b&gt;.csv", report.sha256, "rows "):
+        assert text in html
+    assert "lost to buy and hold" in html or "beat buy and hold" in html
+    assert "Tested: best &lt;i&gt;one&lt;/i&gt;." in html
+
+
+def test_every_chart_has_a_title_and_names_its_axes(html):
+    drawn = charts_of(html)
+    assert [chart["id"] for chart in drawn] == ["equity", "drawdown", "exposure", "actions", "training-0"]
+    for chart in drawn:
+        assert chart["layout"]["xaxis"]["title"]["text"]
+        assert chart["layout"]["yaxis"]["title"]["text"]
+        assert re.search(rf'<h[23]>[^<]+</h[23]>(<p>[^<]*</p>)?<div class="\w+" id="{chart["id"]}"', html)
+
+
+def test_the_charts_show_the_ledgers_figures(report, html):
+    equity, drawdown, exposure, actions = charts_of(html)[:4]
+    agent = next(line for line in equity["data"] if line.get("name") == "agent")
+    np.testing.assert_allclose(agent["y"], report.equity, rtol=1e-6)  # drawn with 7 digits
+    fall = next(line for line in drawdown["data"] if line["name"] == "agent")
+    np.testing.assert_allclose(fall["y"], 100 * (report.equity / np.maximum.accumulate(report.equity) - 1), atol=1e-4)
+    np.testing.assert_allclose(exposure["data"][0]["y"], 100 * report.curves["exposure"], rtol=1e-6)
+    assert actions["data"][0]["x"] == ["-100%", "flat", "+100%"]
+    np.testing.assert_allclose(actions["data"][0]["y"], 100 * report.actions / 79)
+
+
+def test_the_metrics_table_has_every_strategy_and_figure(report, html):
+    for name in ("agent", "buy and hold", "always short", "always flat", "random timing (median)"):
+        assert f"<th>{name}</th>" in html
+    assert f"<td>{report.metrics.loc['agent', 'total_return']:.2%}</td>" in html
+
+
+def test_training_curves_skip_what_is_no_curve():
+    curves = training_charts(TRAINING)
+    assert [chart["title"] for chart in curves] == ["entropy"]  # kl has one finite value, nonfinite is a flag
+    assert curves[0]["data"][0]["x"] == [0, 1, 2, 3, 4]
+    assert curves[0]["layout"]["yaxis"]["title"]["text"] == "nats"
+    assert training_charts([]) == []
+
+
+def test_thinning_keeps_every_extreme_and_both_ends():
+    values = np.random.default_rng(0).normal(size=100_000)
+    values[[123, 77_777]] = 50.0, -50.0
+    keep = thin(values)
+    assert len(keep) <= MAX_POINTS
+    assert {0, 123, 77_777, 99_999} <= set(keep.tolist())
+    assert (np.diff(keep) > 0).all()
+    np.testing.assert_array_equal(thin(values[:100]), np.arange(100))
+
+
+def test_without_plotly_the_error_says_how_to_get_it(report, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    with pytest.raises(ImportError, match=r'pip install "jaxrl-trade\[report\]"'):
+        report.to_html(tmp_path / "r.html")
+
+
+def test_a_report_without_training_or_provenance_is_whole(report, tmp_path):
+    html = report.to_html(tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "Training</h2>" not in html
+    assert report.sha256 in html
+
+
+def test_a_band_that_is_undefined_is_not_drawn(report):
+    nowhere = pd.DataFrame(np.nan, columns=["low", "median", "high"], index=report.equity.index[:2])
+    drawn = charts(dataclasses.replace(report, band=nowhere))[0]["data"]
+    assert [line["name"] for line in drawn] == ["buy and hold", "agent"]
