@@ -5,9 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl_trade import gae
+import jaxrl_trade as jt
 
 LENGTH, EPISODES = 23, 8  # not a multiple of the scan's unroll
+
+gae = jax.jit(jt.gae)
 
 
 def random_steps(seed, p_terminated=0.15, p_truncated=0.15):
