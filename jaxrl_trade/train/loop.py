@@ -290,8 +290,9 @@ _init = jax.jit(init_state, static_argnames="config")
 
 
 def _static(config: PPOConfig) -> PPOConfig:
-    """The config without what is traced, so that a run with another learning rate is the same program."""
-    return dataclasses.replace(config, hypers=PPOHypers())
+    """The config without what the program does not read: another learning rate, or a longer run, is the same program."""
+    updates = 1 if config.schedule == "constant" else config.updates
+    return dataclasses.replace(config, hypers=PPOHypers(), updates=updates)
 
 
 def _checkpoints(folder: Path) -> Checkpoints:

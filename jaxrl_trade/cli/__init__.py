@@ -1,0 +1,131 @@
+"""The command line: `jaxrl-trade train ppo`, `backtest`, `inspect`. Finds the command, parses its flags, turns errors into a line.
+
+A command is a frozen dataclass whose fields are its flags and whose `run(command_line)` returns the exit code; a new one is a
+line in `COMMANDS`. Exit codes: 0 done (also after SIGTERM, with a checkpoint), 1 a check failed, 2 a mistake to correct,
+130 ended by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+PROGRAM = "jaxrl-trade"
+# words -> where its class is, and what --help says of it
+COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
+    ("train", "ppo"): ("jaxrl_trade.cli.train:TrainPPO", "train a PPO agent and backtest it on bars it never saw"),
+    ("backtest",): ("jaxrl_trade.cli.backtest:Backtest", "backtest a trained run, on its test bars or on another file"),
+    ("inspect",): (
+        "jaxrl_trade.cli.inspect:Inspect",
+        "say what is in a price file, and check the features for look-ahead",
+    ),
+}
+
+
+class UsageError(ValueError):
+    """Arguments that name no command, or that the command does not take."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command; the exit code.
+
+    Args:
+      argv: the words after the program's name; None takes those of this process.
+    """
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if not argv or argv[0] in ("-h", "--help"):
+        print(_usage())
+        return 0
+    if argv[0] == "--version":
+        print(f"{PROGRAM} {importlib.import_module('jaxrl_trade').__version__}")
+        return 0
+    debug = "--debug" in argv
+    argv = [word for word in argv if word != "--debug"]
+    try:
+        words, kind = _command(argv)
+        command = parse(kind, argv[len(words) :], shlex.join([PROGRAM, *words]))
+        return command.run(shlex.join([PROGRAM, *argv]))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except (ValueError, OSError, ImportError, FloatingPointError) as error:
+        if debug:
+            raise
+        print(f"error: {_line(error)}", file=sys.stderr)
+        return 2
+
+
+def parse(kind: Any, words: list[str], program: str) -> Any:
+    """A command's dataclass from its words; `--help` prints and leaves.
+
+    Raises:
+      UsageError: words that it does not take, in one line.
+    """
+    import tyro
+
+    if hasattr(kind, "choose"):
+        kind, default = kind.choose(words)
+        options: dict[str, Any] = {} if default is None else {"default": default}
+    else:
+        options = {}
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            return tyro.cli(
+                kind,
+                args=words,
+                prog=program,
+                config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
+                **options,
+            )
+    except SystemExit as end:
+        if not end.code:
+            raise
+        raise UsageError(f"{_unboxed(complaint.getvalue())} (see {program} --help)") from None
+
+
+def _command(argv: list[str]) -> tuple[tuple[str, ...], Any]:
+    for words, (place, _) in COMMANDS.items():
+        if tuple(argv[: len(words)]) == words:
+            module, name = place.split(":")
+            return words, getattr(importlib.import_module(module), name)
+    known = ", ".join(" ".join(words) for words in COMMANDS)
+    raise UsageError(f"there is no command {shlex.join(argv[:2])!r}; the commands are {known} (see {PROGRAM} --help)")
+
+
+def _usage() -> str:
+    width = max(len(" ".join(words)) for words in COMMANDS)
+    lines = [f"  {' '.join(words):{width}}  {text}" for words, (_, text) in COMMANDS.items()]
+    return "\n".join(
+        [
+            f"usage: {PROGRAM} COMMAND [flags]",
+            "",
+            *lines,
+            "",
+            f"{PROGRAM} COMMAND --help lists a command's flags. --debug shows the traceback of an error.",
+        ]
+    )
+
+
+def _line(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:  # the system's, not ours
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _unboxed(text: str) -> str:
+    """The first paragraph of tyro's framed complaint, as one line."""
+    inner = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    body = [line.strip(" │|") for line in inner.splitlines() if not line.startswith(("╭", "╰"))]
+    paragraph = []
+    for line in body:
+        if not line or set(line) <= {"─"}:
+            break
+        paragraph.append(line)
+    return " ".join(paragraph).rstrip(".") or "the arguments were not understood"

@@ -1,0 +1,122 @@
+"""`jaxrl-trade backtest RUN`: a trained run on its test bars or on another file; and what both commands do with a report."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from jaxrl_trade.cli.data import ReadFlags, load, load_again
+
+if TYPE_CHECKING:
+    from jaxrl_trade.backtest import BacktestReport
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Backtest:
+    """Backtests the policy of a run after costs: on the run's test bars, or on all of another file."""
+
+    folder: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(name="run", metavar="RUN")]]
+    """Folder of the run."""
+    data: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: the run's test bars)")] = (
+        None
+    )
+    """Another price file."""
+    read: ReadFlags = dataclasses.field(default_factory=ReadFlags)
+    start: Annotated[str | None, tyro.conf.arg(metavar="DATE", help_behavior_hint="(default: the first)")] = None
+    """First bar, such as 2024-03-01; UTC."""
+    end: Annotated[str | None, tyro.conf.arg(metavar="DATE", help_behavior_hint="(default: after the last)")] = None
+    """End of the range, not part of it."""
+    sampled: bool = False
+    """Sample the actions instead of taking the likeliest."""
+    seed: int = 0
+    """Of the sampling and of the random-timing baseline."""
+    json: bool = False
+    """Print JSON."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="(default: nothing is written)")] = (
+        None
+    )
+    """Write equity.parquet, trades.parquet, metrics.json and report.html there."""
+
+    def run(self, command_line: str) -> int:
+        """Prints the table and the verdict; the exit code."""
+        import jax
+
+        from jaxrl_trade.backtest import backtest
+        from jaxrl_trade.train.logs import read_metrics
+        from jaxrl_trade.train.run import load_choice, load_config, load_policy, read_facts
+
+        policy, config, facts = load_policy(self.folder), load_config(self.folder), read_facts(self.folder)
+        start: str | int | None = self.start
+        end: str | int | None = self.end
+        if self.data is None:
+            bars, test = load_again(facts), facts["data"]["splits"]["test"]
+            start, end = (test["first"] if start is None else start), (test["end"] if end is None else end)
+        else:
+            bars = load(self.data, self.read.options())
+        report = backtest(
+            policy,
+            bars,
+            config,
+            start,
+            end,
+            greedy=not self.sampled,
+            key=jax.random.key(self.seed) if self.sampled else None,
+            checkpoint=str(load_choice(self.folder)),
+            seed=self.seed,
+        )
+        if self.data is None and report.equity.index[0] < bars.frame.index[test["first"]]:
+            print("note: the range begins before the test bars, so the agent has seen part of it", file=sys.stderr)
+        print(json.dumps(report.as_dict(), indent=2) if self.json else report.summary())
+        if self.out is not None:
+            history = read_metrics(self.folder / "metrics.jsonl")
+            page = save(report, self.out, self.out, history, reproduction(facts, command_line))
+            print(page, file=sys.stderr if self.json else sys.stdout)
+        return 0
+
+
+def save(
+    report: BacktestReport,
+    files: Path,
+    page: Path,
+    history: Sequence[Mapping[str, Any]],
+    provenance: Mapping[str, Any],
+) -> Path:
+    """Writes a report.
+
+    Args:
+      report: of a backtest.
+      files: folder of the Parquet files and metrics.json.
+      page: folder of report.html.
+      history: rows of the training log.
+      provenance: what reproduces it.
+    Returns:
+      Path of report.html, or of the files where plotly is not installed.
+    """
+    report.save(files)
+    try:
+        return report.to_html(page / "report.html", training=history, provenance=provenance)
+    except ImportError as error:
+        print(f"no report.html: {error}", file=sys.stderr)
+        return files
+
+
+def reproduction(facts: Mapping[str, Any], command_line: str) -> dict[str, Any]:
+    """What somebody needs to come to the same report."""
+    data = facts.get("data") or {}
+    known = {
+        "command": command_line,
+        "commit": facts.get("commit"),
+        "data": data.get("path") or "the bundled sample",
+        "data_sha256": data.get("sha256"),
+        "seed": facts.get("seed"),
+        "feature_version": facts.get("feature_version"),
+        "device": facts.get("device"),
+        "versions": facts.get("versions"),
+    }
+    return {name: value for name, value in known.items() if value is not None}

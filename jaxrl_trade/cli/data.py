@@ -1,0 +1,158 @@
+"""Bars for a command: the flags that say how to read a file, the record of it in run.json, and the splits by time."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import tyro
+
+from jaxrl_trade.market import Market, split
+
+if TYPE_CHECKING:
+    from jaxrl_trade.bars import Bars
+
+FRACTIONS = (0.7, 0.15, 0.15)  # of the bars with features: train, validation, test
+SPLITS = ("train", "validation", "test")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReadFlags:
+    """How to read a price file, where the file itself leaves it open."""
+
+    symbol: Annotated[
+        str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: the file's only one)")
+    ] = None
+    """The instrument to take from a file of several."""
+    tz: Annotated[str | None, tyro.conf.arg(metavar="ZONE", help_behavior_hint="(default: UTC)")] = None
+    """Time zone of times without an offset, such as America/New_York."""
+    day_first: bool = False
+    """03/04/2021 is the third of April."""
+    month_first: bool = False
+    """03/04/2021 is the fourth of March."""
+    columns: Annotated[
+        str | None, tyro.conf.arg(metavar="ROLE=NAME,...", help_behavior_hint="(default: found out)")
+    ] = None
+    """Columns whose names are not understood: close=Last,time=Stamp."""
+    decimal: Annotated[str | None, tyro.conf.arg(metavar=". or ,", help_behavior_hint="(default: found out)")] = None
+    """The decimal mark."""
+
+    def options(self) -> dict[str, Any]:
+        """Keyword arguments of `load_bars`, and JSON values."""
+        from jaxrl_trade.bars.options import parse_columns
+
+        if self.day_first and self.month_first:
+            raise ValueError("--day-first and --month-first exclude each other")
+        return {
+            "symbol": self.symbol,
+            "tz": self.tz,
+            "day_first": True if self.day_first else False if self.month_first else None,
+            "columns": parse_columns(self.columns) if self.columns else None,
+            "decimal": self.decimal,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """Consecutive bars of a file: positions [first, end) and the times of the first and the last of them."""
+
+    first: int
+    end: int
+    start_time: str
+    last_time: str
+
+    def __str__(self) -> str:
+        return f"{self.start_time} to {self.last_time}, {self.end - self.first:,} bars"
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """Bars with their three splits."""
+
+    bars: Bars
+    markets: dict[str, Market]
+    ranges: dict[str, Range]
+
+    def facts(self, path: Path | None, options: dict[str, Any]) -> dict[str, Any]:
+        """What run.json says of the data."""
+        return {
+            "path": None if path is None else str(path.absolute()),
+            "options": options,
+            "symbol": self.bars.symbol,
+            "sha256": self.bars.sha256,
+            "report": self.bars.report.as_dict(),
+            "fractions": list(FRACTIONS),
+            "embargo": _embargo(),
+            "splits": {name: dataclasses.asdict(range_) for name, range_ in self.ranges.items()},
+        }
+
+    def lines(self) -> list[str]:
+        """The data for people: the report, features, splits."""
+        market = self.markets["train"]
+        return [
+            *self.bars.report.lines(),
+            f"features       {market.n_features} of {market.n_bars:,} bars",
+            *(f"{name:<14} {range_}" for name, range_ in self.ranges.items()),
+        ]
+
+
+def load(path: Path | None, options: dict[str, Any]) -> Bars:
+    """Bars of a file, or the bundled sample.
+
+    Raises:
+      OSError, ValueError: as `load_bars`.
+      ValueError: options for the sample, which needs none.
+    """
+    from jaxrl_trade.bars import load_bars, sample_bars
+
+    if path is not None:
+        return load_bars(path, **options)
+    if given := [name for name, value in options.items() if value is not None]:
+        raise ValueError(f"{', '.join(given)} says how to read a file, but no --data was given")
+    return sample_bars()
+
+
+def load_again(facts: dict[str, Any], path: Path | None = None) -> Bars:
+    """The bars a run was trained on.
+
+    Args:
+      facts: of run.json.
+      path: where the file is now, if it was moved.
+    Raises:
+      OSError: the file is not there any more.
+      ValueError: the run does not say, or the file has changed.
+    """
+    saved = facts.get("data")
+    if not isinstance(saved, dict):
+        raise ValueError("run.json does not say which file the bars came from; give it with --data")
+    bars = load(path or (Path(saved["path"]) if saved["path"] else None), saved["options"])
+    if bars.sha256 != saved["sha256"]:
+        raise ValueError(f"{bars.source} does not hold the bars that the run was trained on: it has changed since")
+    return bars
+
+
+def prepare(bars: Bars) -> Prepared:
+    """Features, Market and splits of bars.
+
+    Raises:
+      ValueError: too few bars for the features' warm-up or for a split.
+    """
+    whole = Market.from_bars(bars)
+    markets = dict(zip(SPLITS, split(whole, FRACTIONS, _embargo()), strict=True))
+    skipped = len(bars) - whole.n_bars
+    ranges = {}
+    for name, market in markets.items():
+        first, last = (int(row) + skipped for row in np.asarray(market.segments)[0])
+        if last <= first:
+            raise ValueError(f"the {name} split has a single bar; bring more bars than {len(bars):,}")
+        start_time, last_time = (f"{bars.frame.index[i]:%Y-%m-%d %H:%M}" for i in (first, last))
+        ranges[name] = Range(first, last + 1, start_time, last_time)
+    return Prepared(bars, markets, ranges)
+
+
+def _embargo() -> int:
+    from jaxrl_trade.bars import WARMUP
+
+    return WARMUP  # no bar of a split looks back into the one before it

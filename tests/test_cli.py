@@ -1,0 +1,323 @@
+"""The command line, in this process: a small run from bars to report, and one line for every mistake."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jaxrl_trade as jt
+from jaxrl_trade.cli import COMMANDS, main
+from jaxrl_trade.train import loop
+from jaxrl_trade.train.run import load_config, read_facts
+
+SMALL = [
+    *("--n-episodes", "4", "--timesteps-per-episode", "16", "--episode-length", "64", "--epochs", "1"),
+    *("--minibatches", "2", "--actor-hidden", "8", "--critic-hidden", "8", "--updates", "2"),
+]
+
+
+def write_csv(path: Path, n: int = 400, **columns: Any) -> Path:
+    """Hourly bars of a random walk; `columns` replaces some."""
+    rng = np.random.default_rng(0)
+    close = 100.0 * np.exp(np.cumsum(rng.normal(0.0, 0.002, n)))
+    open_ = np.append(close[:1], close[:-1])
+    table = {
+        "time": [str(np.datetime64("2024-01-01T00:00") + np.timedelta64(i, "h")) for i in range(n)],
+        "open": open_,
+        "high": np.maximum(open_, close) * 1.001,
+        "low": np.minimum(open_, close) * 0.999,
+        "close": close,
+        "volume": rng.integers(1, 100, n),
+        **columns,
+    }
+    table = {name: column for name, column in table.items() if column is not None}
+    rows = [",".join(map(str, row)) for row in zip(*table.values(), strict=True)]
+    path.write_text("\n".join([",".join(table), *rows]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A run on the bundled sample, and what it printed."""
+    folder = tmp_path_factory.mktemp("cli") / "demo"
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert main(["train", "ppo", *SMALL, "--out", str(folder), "--learning-rate", "0.001"]) == 0
+    return folder, printed.getvalue()
+
+
+def complaint(capsys: pytest.CaptureFixture, *words: str | Path) -> str:
+    """The one line on stderr of a command that fails."""
+    assert main([str(word) for word in words]) == 2
+    captured = capsys.readouterr()
+    lines = captured.err.splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("error: ")
+    return lines[0]
+
+
+def test_train_ends_with_the_table_the_verdict_and_the_path_of_the_report(demo: tuple[Path, str]) -> None:
+    folder, printed = demo
+    lines = printed.splitlines()
+    assert lines[-1] == str(folder / "report.html")
+    assert any("buy and hold on EURUSD" in line and line.startswith("The agent") for line in lines)
+    for text in (
+        "6,225 read, 6,225 kept",
+        "51 of 5,905 bars",
+        "buy and hold",
+        "always flat",
+        "random timing",
+        "Sharpe",
+    ):
+        assert text in printed
+    assert "<html" in (folder / "report.html").read_text()[:200]
+    assert {path.name for path in (folder / "test").iterdir()} == {"equity.parquet", "trades.parquet", "metrics.json"}
+
+
+def test_train_keeps_what_reproduces_the_run(demo: tuple[Path, str]) -> None:
+    folder, _ = demo
+    config, facts = load_config(folder), read_facts(folder)
+    assert config.hypers.learning_rate == 0.001
+    assert config.env == jt.EnvConfig.net(episode_length=64)
+    assert facts["command"].startswith("jaxrl-trade train ppo --n-episodes 4")
+    assert facts["data"]["sha256"] == jt.sample_bars().sha256
+    assert facts["feature_version"] == 1
+    splits = facts["data"]["splits"]
+    # 5,905 bars with features, of 6,225: 70 % are 4,134, and a split begins 320 bars after the one before it ends
+    assert (splits["train"]["first"], splits["train"]["end"]) == (320, 320 + 4134)
+    assert splits["validation"]["first"] == splits["train"]["end"] + 320
+    assert splits["test"]["first"] == splits["validation"]["end"] + 320
+    assert splits["test"]["end"] == 6225
+
+
+def test_backtest_repeats_the_test_of_the_run(demo: tuple[Path, str], capsys: pytest.CaptureFixture) -> None:
+    folder, _ = demo
+    assert main(["backtest", str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads((folder / "test" / "metrics.json").read_text())
+
+
+def test_backtest_takes_all_of_another_file_or_a_range_of_it(
+    demo: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    folder, _ = demo
+    other = write_csv(tmp_path / "other.csv", 420)
+    assert main(["backtest", str(folder), "--data", str(other), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["symbol"], found["bars"]) == ("other", 100)  # 320 warm the features up
+    words = ["--start", "2024-01-15", "--end", "2024-01-16", "--sampled", "--out", str(tmp_path / "out")]
+    assert main(["backtest", str(folder), "--data", str(other), *words]) == 0
+    out = capsys.readouterr().out
+    assert "on other from 2024-01-15 to 2024-01-15" in out
+    assert out.splitlines()[-1] == str(tmp_path / "out" / "report.html")
+    assert {p.name for p in (tmp_path / "out").iterdir()} >= {"report.html", "equity.parquet", "trades.parquet"}
+
+
+def test_backtest_notes_when_the_range_was_trained_on(demo: tuple[Path, str], capsys: pytest.CaptureFixture) -> None:
+    assert main(["backtest", str(demo[0]), "--start", "2017-11-01"]) == 0
+    assert "the agent has seen part of it" in capsys.readouterr().err
+
+
+def test_resume_goes_on_with_the_runs_own_settings(demo: tuple[Path, str], capsys: pytest.CaptureFixture) -> None:
+    folder, _ = demo
+    assert main(["train", "ppo", "--resume", str(folder), "--updates", "3"]) == 0
+    captured = capsys.readouterr()
+    assert "resuming after update 2 of 3" in captured.err
+    assert captured.out.splitlines()[-1] == str(folder / "report.html")
+    assert load_config(folder).updates == 3
+    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 3
+    assert "--learning-rate" in complaint(capsys, "train", "ppo", "--resume", folder, "--learning-rate", "1")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_stopped_training_says_how_to_resume(
+    demo: tuple[Path, str],  # has compiled it
+    number: signal.Signals,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    del demo
+    write = loop.MetricsLog.write
+
+    def write_and_raise(self: loop.MetricsLog, rows: list[dict[str, Any]]) -> None:
+        write(self, rows)
+        signal.raise_signal(number)
+
+    monkeypatch.setattr(loop.MetricsLog, "write", write_and_raise)
+    folder = tmp_path / "run"
+    assert main(["train", "ppo", *SMALL, "--out", str(folder)]) == code
+    captured = capsys.readouterr()
+    assert captured.err.splitlines()[-1] == f"resume with: jaxrl-trade train ppo --resume {folder}"
+    assert not (folder / "report.html").exists()
+    assert [path.name for path in (folder / "checkpoints").iterdir()] == ["update_00000001"]
+
+
+def test_an_explicit_folder_that_holds_a_run_is_refused(demo: tuple[Path, str], capsys: pytest.CaptureFixture) -> None:
+    line = complaint(capsys, "train", "ppo", *SMALL, "--out", demo[0])
+    assert f"already holds a run; resume it (--resume {demo[0]})" in line
+
+
+def test_the_default_folder_is_a_fresh_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from jaxrl_trade.cli.train import _fresh_folder
+
+    monkeypatch.chdir(tmp_path)
+    names = [_fresh_folder("ppo-BTC/USD-net") for _ in range(3)]
+    assert [str(name) for name in names] == [f"runs/ppo-btc-usd-net{suffix}" for suffix in ("", "-2", "-3")]
+
+
+def test_a_run_from_another_feature_list_is_refused(
+    demo: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    facts = json.loads((demo[0] / "run.json").read_text())
+    names = facts["feature_names"]
+    for name in ("config.json", "run.json"):
+        (tmp_path / name).write_text((demo[0] / name).read_text())
+    (tmp_path / "run.json").write_text(
+        json.dumps({**facts, "feature_names": ["rsi_9" if n == "rsi_7" else n for n in names]})
+    )
+    assert "was trained on another feature list: it also has rsi_9; it lacks rsi_7" in complaint(
+        capsys, "backtest", tmp_path
+    )
+
+
+def test_a_start_outside_the_data_is_refused(demo: tuple[Path, str], capsys: pytest.CaptureFixture) -> None:
+    line = complaint(capsys, "backtest", demo[0], "--start", "2031-01-01")
+    assert "2031-01-01" in line
+    assert "2017-12-29" in line  # where the data ends
+    assert "2017-06-01" in complaint(capsys, "backtest", demo[0], "--start", "2017-07-01", "--end", "2017-06-01")
+    assert "neither a date" in complaint(capsys, "backtest", demo[0], "--start", "soon")
+
+
+def test_backtest_of_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert "is no run folder" in complaint(capsys, "backtest", tmp_path / "nothing")
+
+
+def test_a_file_that_changed_since_training_is_refused(
+    demo: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    other = write_csv(tmp_path / "other.csv")
+    assert "it has changed since" in complaint(capsys, "train", "ppo", "--resume", demo[0], "--data", other)
+
+
+@pytest.mark.parametrize("command", [("train", "ppo", "--data"), ("inspect",)])
+def test_a_bad_file_gets_one_clear_line(
+    command: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    missing, empty = tmp_path / "missing.csv", tmp_path / "empty.csv"
+    empty.touch()
+    assert f"there is no file {missing}" in complaint(capsys, *command, missing)
+    assert f"{empty} is empty" in complaint(capsys, *command, empty)
+    assert "is a folder" in complaint(capsys, *command, tmp_path)
+    no_close = write_csv(tmp_path / "no_close.csv", close=None)
+    assert "close" in complaint(capsys, *command, no_close)
+    prices = [100.0] * 400
+    text = write_csv(tmp_path / "text.csv", open=[*prices[:7], "cheap", *prices[8:]])
+    line = complaint(capsys, *command, text)
+    assert "'cheap'" in line
+    assert "open" in line
+
+
+def test_too_few_bars_are_refused_before_a_folder_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    few = write_csv(tmp_path / "few.csv", 300)
+    assert "has 300 bars, but the features need more than 320" in complaint(capsys, "train", "ppo", "--data", few)
+    some = write_csv(tmp_path / "some.csv", 900)
+    assert "has no bars left after an embargo of 320" in complaint(capsys, "train", "ppo", "--data", some)
+    assert main(["train", "ppo", "--episode-length", "5000"]) == 2
+    assert "too few for one episode of 5000 bars" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["trian"], "there is no command 'trian'; the commands are train ppo, backtest, inspect"),
+        (["train"], "there is no command 'train'"),
+        (["train", "ppo", "--learnin-rate", "1"], "Unrecognized options: --learnin-rate"),
+        (["train", "ppo", "--learning-rate", "fast"], "could not convert string to float: 'fast'"),
+        (["train", "ppo", "--preset", "gross"], "invalid choice 'gross'"),
+        (["train", "ppo", "--epochs", "0"], "epochs = 0 must be a number at least 1"),
+        (["train", "ppo", "--tz", "UTC"], "tz says how to read a file, but no --data was given"),
+        (["train", "ppo", "--day-first", "--month-first"], "--day-first and --month-first exclude each other"),
+        (["inspect"], "FILE"),
+        (["inspect", "x.csv", "--columns", "close"], "--columns 'close': write role=column pairs"),
+    ],
+)
+def test_a_mistake_in_the_arguments_gets_one_clear_line(
+    words: list[str], text: str, capsys: pytest.CaptureFixture
+) -> None:
+    assert text in complaint(capsys, *words)
+
+
+def test_debug_shows_the_traceback() -> None:
+    with pytest.raises(FileNotFoundError):
+        main(["inspect", "nothing.csv", "--debug"])
+
+
+def test_inspect_says_what_is_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    path = write_csv(tmp_path / "bars.csv", 400)
+    assert main(["inspect", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "400 read, 400 kept" in out
+    assert "1:00:00" in out
+    assert main(["inspect", str(path), "--json", "--lookahead"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["rows_kept"], found["bar_size_seconds"], found["sha256"]) == (400, 3600, jt.load_bars(path).sha256)
+    assert found["lookahead"]["ok"]
+
+
+def test_inspect_fails_where_a_feature_looks_ahead(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from jaxrl_trade.bars import check_lookahead
+
+    path = write_csv(tmp_path / "bars.csv", 400)
+    cheat = lambda bars, rows: check_lookahead(bars, rows, lambda b: b.frame["close"].shift(-1).fillna(0.0))  # noqa: E731
+    monkeypatch.setattr("jaxrl_trade.bars.check_lookahead", cheat)
+    assert main(["inspect", str(path), "--lookahead"]) == 1
+    assert "look-ahead in" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("preset", ["net", "plan"])
+def test_the_flags_default_to_the_preset(preset: str) -> None:
+    from jaxrl_trade.cli import parse
+    from jaxrl_trade.cli.train import PRESETS, SIZES, TrainPPO
+
+    words = [] if preset == "net" else [f"--preset={preset}"]
+    assert parse(TrainPPO, words, "x").config() == PRESETS[preset](**SIZES)
+
+
+def test_help_lists_the_commands_and_the_flags(capsys: pytest.CaptureFixture) -> None:
+    assert main([]) == main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(" ".join(words) in out for words in COMMANDS)
+    with pytest.raises(SystemExit) as end:
+        main(["train", "ppo", "--help"])
+    assert end.value.code == 0
+    out = capsys.readouterr().out
+    for flag in ("--data", "--preset", "--symbol", "--tz", "--day-first", "--updates", "--seed", "--n-episodes"):
+        assert flag in out
+    for flag in ("--timesteps-per-episode", "--compute-dtype", "--out", "--learning-rate", "--resume"):
+        assert flag in out
+
+
+def test_python_dash_m_is_the_same_command(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "jaxrl_trade", "inspect", str(tmp_path / "nothing.csv")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"error: there is no file {tmp_path / 'nothing.csv'}\n"
