@@ -141,6 +141,14 @@ def test_constant_prices_give_0_where_a_range_is_divided_by_and_stay_finite(samp
             np.testing.assert_array_equal(column, resting.get(name, 0.0), err_msg=name)
 
 
+@pytest.mark.parametrize("close", [0.1, 0.7, 1.1, 1.3, 4271.3])
+def test_bars_of_one_shape_repeated_have_no_deviation_to_divide_by(close, sample):
+    shape = {"open": close, "high": close * 1.1, "low": close * 0.9, "close": close * 1.03}
+    table = by_name(features(Bars.from_frame(sample.frame.head(400).assign(**shape))))
+    for name in ("cci_20", "bb_pctb_20", "mfi_14", "rsi_14", "macd", "natr_z", "parkinson_32_z", "bb_width_z"):
+        np.testing.assert_allclose(table[name], 0.0, atol=1e-9, err_msg=name)  # averages of equal values may round
+
+
 def test_prices_that_stop_moving_stay_finite_and_end_neutral(sample):
     frame = sample.frame.copy()
     frame.iloc[1000:, :4] = 1.0625

@@ -414,6 +414,23 @@ def test_the_user_settles_commas_that_read_both_ways(decimal, scale, tmp_path):
     np.testing.assert_allclose(load_bars(path, decimal=decimal).frame["open"], expected, rtol=1e-15)  # one rounding
 
 
+def test_a_point_that_is_neither_decimal_mark_nor_separator_is_refused(tmp_path):
+    row, header, _ = HOURLY["semicolons and decimal commas"]
+    path = write(tmp_path, lambda i, *r: row(i, *r) if i != 4 else row(i, *r).replace("1,2", "1.2"), header)
+    with pytest.raises(ValueError, match=r"line 6: column 'high' should hold a number, but has '1.2400'"):
+        load_bars(path)
+
+
+def test_a_refused_row_is_named_by_its_line_in_the_file_over_blank_and_malformed_ones(tmp_path):
+    path = write(tmp_path, line, f"A banner\n\n{HEADER}")
+    lines = path.read_text().splitlines()
+    lines[10] = lines[10].replace("1.1", "1.x", 1)
+    path.write_text("\n".join([*lines[:5], "", "torn,row", *lines[5:]]))
+    assert path.read_text().splitlines()[12].count("x") == 1
+    with pytest.raises(ValueError, match=r"line 13: column 'open' should hold a number, but has '1.x"):
+        load_bars(path)
+
+
 def test_a_user_who_contradicts_the_dates_is_told_so(tmp_path):
     path = write(tmp_path, DAILY["day first, shown by a day above 12"], HEADER)
     with pytest.raises(ValueError, match="'13/03/2021', which contradicts day_first=False"):
