@@ -39,8 +39,6 @@ class Trace(NamedTuple):
     position: Array  # units, after the trade
     max_position: Array  # units
     equity: Array  # currency, at the next close, before a ruined account is closed
-    observed_equity: Array  # as the policy saw it, fraction of the reference capital
-    observed_position: Array  # as the policy saw it, fraction of max_position
     closing_units: Array  # traded at the next close by ruin, else 0
     closing_price: Array  # currency per unit, the next close
     closing_fee: Array  # currency, else 0
@@ -286,8 +284,6 @@ def _trade(state: _State, action: Array, is_nan: Array, bar: _Bar, config: EnvCo
         position=out.position * scale,
         max_position=before.max_position * scale,
         equity=out.equity_after * scale,
-        observed_equity=out.equity_before / config.initial_capital,
-        observed_position=jnp.clip(before.position / before.max_position, -1.0, 1.0),
         closing_units=closing * scale,
         closing_price=bar.prices.next_close,
         closing_fee=closing_fee * scale,

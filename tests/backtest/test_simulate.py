@@ -47,11 +47,22 @@ def test_the_first_episode_is_the_reference_accounts(run):
     np.testing.assert_allclose(trace.cost[:100], steps["cost"], rtol=1e-9, atol=1e-9)
 
 
-def test_every_episode_begins_with_the_reference_capital_and_stays_in_the_trained_range(run):
-    _, _, trace = run
-    np.testing.assert_allclose(trace.observed_equity[::100], 1.0, rtol=1e-12)
-    assert np.abs(trace.observed_equity - 1.0).max() > 1e-7  # it moves in between
-    assert np.abs(trace.observed_position).max() <= 1.0
+@pytest.mark.parametrize("sizing", ["units", "leverage"])
+def test_every_episode_shows_the_policy_the_reference_capital_and_a_position_within_the_maximum(sizing):
+    # a short of 10 units that loses: after 5 bars of +4 % the renewed maximum is smaller than the short
+    table = table_of([-1.0, 0.0], fill_ratio=[1.0, 0.0])
+    config = simple_rules(execution=table, sizing=sizing, max_position=10.0, episode_length=5)
+    seen, turns = [], scripted([0] + [1] * 13, 2)
+
+    def policy(obs):
+        seen.append(np.array(obs)[0])
+        return turns(obs)
+
+    simulate(policy, track_of(100.0 * 1.04 ** np.arange(15)), config)
+    equity, position = np.stack(seen).T[1:3]
+    np.testing.assert_allclose(equity[::5], 1.0, rtol=1e-6)  # the policy sees float32
+    assert equity.min() < 0.85
+    np.testing.assert_array_equal(position, [0] + [-1] * 13)
 
 
 def test_max_position_is_renewed_from_current_equity(run):
