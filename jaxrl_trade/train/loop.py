@@ -100,7 +100,7 @@ def train_ppo(
       market: the bars to train on, a split say.
       config: of the run.
       key: typed key; the run is a function of it, of the market and of the config.
-      validation: bars to choose the policy on.
+      validation: bars to choose the policy on; the same ones to resume.
       folder: of the run's files (see `train/run.py`); None writes none.
       resume: go on from the last checkpoint in `folder` instead of beginning there.
       checkpoint_every: updates between checkpoints and between validations; None is a twentieth of the run.
@@ -248,7 +248,7 @@ def _begin(
     checkpoints = _checkpoints(folder)
     if not checkpoints.updates():
         raise FileNotFoundError(
-            f"{folder} has no checkpoint to resume from: it ended before the first; start a new run"
+            f"{folder} has no checkpoint to resume from: it ended before the first; remove it and start a new run"
         )
     done = checkpoints.updates()[-1]
     like = jax.eval_shape(lambda: init_state(key, market, config))
