@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -272,16 +273,19 @@ def test_next_observation_is_the_next_steps_observation_unless_the_episode_ended
 
 
 def test_traced_actions_and_bars_are_clipped_never_wrapped():
-    market, config = to_market(random_bars(seed=12, length=30)), to_config({**SMALL, "episode_length": 1})
+    market, config = to_market(random_bars(seed=12, length=30)), to_config({**SMALL, "episode_length": 2})
 
     @jax.jit
-    def play_two(start, action, restart):
-        state = jt.env.reset(market, config, start)
-        state, first = jt.env.step(state, action, restart, market, config)
-        return jt.env.step(state, action, restart, market, config), first
+    def play_three(start, action, restart):
+        """The wild action, one that shares the window with it, and again the wild one after a restart."""
+        state, outcomes = jt.env.reset(market, config, start), []
+        for each in (action, jnp.full_like(action, 7), action):
+            state, outcome = jt.env.step(state, each, restart, market, config)
+            outcomes.append(outcome)
+        return state, outcomes
 
     def run(start, action, restart):
-        return jax.tree.leaves(play_two(np.array(start), np.array(action), np.array(restart)))
+        return jax.tree.leaves(play_three(np.array(start), np.array(action), np.array(restart)))
 
     wild = run([-1, -7, 5, 99], [-1, 45, 999, -45], [-1, -30, 30, 1_000])
     clipped = run([0, 0, 5, 29], [0, 44, 44, 0], [0, 0, 29, 29])

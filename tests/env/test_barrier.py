@@ -60,13 +60,12 @@ def test_at_expiry_the_label_is_the_sign_of_the_profit_possibly_zero(action, las
     assert barrier.active.tolist() == [0, 1, 1, 1] + [0] * (LENGTH - 3)
 
 
-def test_a_hit_on_the_last_bar_comes_before_expiry():
-    # at expiry alone the label would have the same sign here; the loss level of a short shows which rule spoke
+def test_a_hit_on_the_bar_of_expiry_gives_one_label_and_an_earlier_hit_leaves_nothing_to_expire():
+    # where both rules speak they agree: the levels lie on either side of the entry
     _, labels = held([100, 100, 100, 100, 97, 100], [LONG])
-    assert labels[3] == -1
-    barrier, labels = held([100, 100, 100, 103, 97, 100], [LONG])
-    assert labels[:4].tolist() == [0, 0, 1, 0]  # nothing is left to expire
-    assert barrier.active[3] == 0
+    assert labels.tolist() == [0, 0, 0, -1] + [0] * (LENGTH - 4)
+    _, labels = held([100, 100, 100, 103, 97, 100], [LONG])
+    assert labels.tolist() == [0, 0, 1] + [0] * (LENGTH - 3)
 
 
 def test_going_flat_gives_no_label_and_switches_the_barrier_off():
