@@ -131,11 +131,9 @@ def oscillator_features(p: Prices) -> Columns:
     import talib
 
     typical = (p.high + p.low + p.close) / 3
-    height = talib.MAX(typical, timeperiod=20) - talib.MIN(typical, timeperiod=20)
-    cci = talib.CCI(p.high, p.low, p.close, timeperiod=20) / 200
     return {f"rsi_{n}": _rsi(p, n) for n in (7, 14, 28)} | {
         "stoch_k": rolling_mean(_position_in_range(p, 14), 3),
-        "cci_20": np.where(height < TINY * p.close, 0.0, cci),  # TA-Lib divides two rounding errors there
+        "cci_20": talib.CCI(p.high, p.low, p.close, timeperiod=20) / 200,
         "mfi_14": _money_flow(typical, p.volume, 14),
         "ultosc": _ultimate_oscillator(p),
     }
