@@ -1,0 +1,174 @@
+"""Where a kernel runs: compiled for a GPU, interpreted, or as plain XLA. The one file that knows Pallas' back ends.
+
+Kernels are written for Pallas' Triton back end, named explicitly at every launch because the default has changed
+between JAX releases. Its deprecation notice (JAX 0.11 and later) is silenced here; where a later JAX lacks the back
+end, every request falls back to XLA with one warning. Everything else about a kernel lives in that kernel's file.
+"""
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal, NoReturn, get_args
+
+import jax
+from jax.experimental import pallas as pl
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+try:
+    from jax.experimental.pallas import triton as plgpu
+except ImportError:  # a later JAX
+    plgpu = None  # type: ignore[assignment]
+
+Array = jax.Array
+Backend = Literal["auto", "pallas", "interpret", "xla"]
+Resolved = Literal["pallas", "interpret", "xla"]
+
+warnings.filterwarnings("ignore", message="The Pallas Triton backend is deprecated", category=DeprecationWarning)
+
+_MINIMUM_CAPABILITY = 8.0  # Triton's oldest GPU generation
+
+
+def resolve(backend: Backend, *, faster: bool, obstacle: str | None = None) -> Resolved:
+    """The way a call runs, decided while tracing.
+
+    Args:
+      backend: `"auto"`, `"pallas"`, `"interpret"` or `"xla"`.
+      faster: whether the compiled kernel was measured faster than XLA at the call's shapes; decides `"auto"` on a GPU.
+      obstacle: why the kernel cannot take the call's arrays, or None.
+
+    Raises:
+      ValueError: an unknown backend, or `"pallas"` where no NVIDIA GPU is the default device, or a kernel
+        asked for by name that cannot take the arrays.
+    """
+    if backend not in get_args(Backend):
+        raise ValueError(f"backend = {backend!r} is unknown; choose one of {', '.join(map(repr, get_args(Backend)))}")
+    if backend == "xla" or (backend == "auto" and (obstacle or not faster or not _has_gpu())):
+        return "xla"
+    if obstacle:
+        raise ValueError(f"backend = {backend!r}: {obstacle}, which the kernels are not built for; use backend='xla'")
+    if plgpu is None:
+        _warn_once()
+        return "xla"
+    if backend == "interpret":
+        return "interpret"
+    if not _has_gpu():
+        raise ValueError(
+            "backend = 'pallas' compiles the kernel for an NVIDIA GPU of compute capability 8.0 or newer, and the "
+            f"default device is {jax.default_backend()!r}; use backend='interpret' to run the same kernel slowly "
+            "anywhere, or backend='auto'"
+        )
+    return "pallas"
+
+
+@functools.cache
+def _warn_once() -> None:
+    warnings.warn(
+        f"JAX {jax.__version__} has no Pallas Triton back end: pallas_kernels run as plain XLA; "
+        "install jax<0.13 for the kernels",
+        stacklevel=4,
+    )
+
+
+def _has_gpu() -> bool:
+    chosen = getattr(jax.config, "jax_default_device")  # noqa: B009 (not in the type stubs)
+    if isinstance(chosen, str):  # the config also takes a platform's name
+        chosen = jax.devices(chosen)[0]
+    device = chosen or jax.devices()[0]
+    if device.platform not in ("gpu", "cuda"):
+        return False
+    capability = getattr(device, "compute_capability", "none")  # "9.0" on CUDA, "gfx942" on ROCm
+    try:
+        return float(capability) >= _MINIMUM_CAPABILITY
+    except ValueError:
+        return False
+
+
+def launch(
+    kernel: Callable[..., None],
+    out_shapes: Any,
+    *,
+    grid: tuple[int, ...],
+    name: str,
+    warps: int,
+    interpret: bool,
+) -> Callable[..., Any]:
+    """`pl.pallas_call` on whole arrays: the kernel indexes its refs itself. Call the result with the inputs.
+
+    Inputs and out_shapes are tuples of pytrees; the kernel gets the same trees, of refs, and None where they have None.
+    """
+    return pl.pallas_call(
+        kernel,
+        out_shape=out_shapes,
+        grid=grid,
+        interpret=interpret,
+        compiler_params=plgpu.CompilerParams(num_warps=warps, num_stages=1),
+        name=name,
+    )
+
+
+def load(ref: Any, mask: Array | None = None, other: float | None = None) -> Array:
+    """A masked load; lanes outside the mask read `other` and touch no memory."""
+    return plgpu.load(ref, mask=mask, other=other)
+
+
+def store(ref: Any, value: Array, mask: Array | None = None) -> None:
+    """A masked store in the ref's own dtype."""
+    plgpu.store(ref, value.astype(ref.dtype), mask=mask)
+
+
+def dot(x: Array, y: Array, *, trans_b: bool = False) -> Array:
+    """`x @ y` (or `x @ y.T`) on the tensor cores, summed in float32. bfloat16 operands multiply exactly."""
+    return plgpu.dot(x, y, trans_b=trans_b)
+
+
+# What a kernel cannot do is said in our words: a kernel has a first derivative in reverse mode and no other. Reverse
+# mode only transposes `_reverse_only`; forward mode has to evaluate it. A second derivative differentiates the launch.
+
+_FORWARD = (
+    "jvp, linearize and other forward-mode derivatives of a pallas_kernels function exist only with backend='xla'; "
+    "backend 'pallas' and 'interpret' have the first reverse-mode derivative (jax.grad, jax.vjp)"
+)
+_SECOND = (
+    "second derivatives of a pallas_kernels function exist only with backend='xla'; "
+    "backend 'pallas' and 'interpret' have the first reverse-mode derivative (jax.grad, jax.vjp)"
+)
+
+
+def _refuse_forward(*_: Any, **__: Any) -> NoReturn:
+    raise ValueError(_FORWARD)
+
+
+_reverse_only = Primitive("pallas_kernels_reverse_only")
+_reverse_only.def_impl(_refuse_forward)
+_reverse_only.def_abstract_eval(lambda x: x)
+ad.deflinear2(_reverse_only, lambda cotangent, _: [cotangent])
+batching.defvectorized(_reverse_only)
+mlir.register_lowering(_reverse_only, _refuse_forward)
+
+
+@jax.custom_jvp
+def _identity(x: Array) -> Array:
+    return x
+
+
+@_identity.defjvp
+def _identity_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    return primals[0], _reverse_only.bind(tangents[0])
+
+
+def reverse_mode_only(tree: Any) -> Any:
+    """The tree unchanged; pushing a tangent through it forwards is an error that names `backend="xla"`."""
+    return jax.tree.map(_identity, tree)
+
+
+def first_order_only(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function unchanged; differentiating it is an error that names `backend="xla"`. For rules of a custom_vjp."""
+    guarded = jax.custom_jvp(function)
+
+    @guarded.defjvp
+    def refuse(primals: Any, tangents: Any) -> NoReturn:
+        del primals, tangents
+        raise ValueError(_SECOND)
+
+    return functools.wraps(function)(lambda *args: guarded(*args))

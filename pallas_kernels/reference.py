@@ -1,0 +1,140 @@
+"""The contract of every kernel: the same functions in plain jax.numpy, differentiable as often as one likes.
+
+Shapes: B samples, H hidden units, A actions. Hidden rows h_v, h_a `[B, H]` (they may be one array); value head
+w_v `[H]`, b_v `[]`; advantage head w_a `[H, A]`, b_a `[A]` (Wang et al. 2016, arXiv:1511.06581, equation 9).
+Matrix products have JAX's current default precision: on Hopper GPUs that is TF32 unless one asks for more.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from pallas_kernels.heads import Array, DuelingGradients, Heads, as_heads
+
+
+def dueling_q(h_v: Array, h_a: Array, w_v: Array, b_v: Array, w_a: Array, b_a: Array) -> Array:
+    """Q-values `[B, A]`.
+
+        V = h_v w_v + b_v,   A = h_a w_a + b_a,   Q[b, a] = V[b] + A[b, a] - mean_a A[b, a]
+
+    The arithmetic and the result are float32 where the inputs are bfloat16.
+    """
+    h_v, h_a, w_v, b_v, w_a, b_a = map(_widen, (h_v, h_a, w_v, b_v, w_a, b_a))
+    advantage = h_a @ w_a + b_a
+    return (h_v @ w_v + b_v)[:, None] + advantage - jnp.mean(advantage, axis=1, keepdims=True)
+
+
+def dueling_q_backward(h_v: Array, h_a: Array, w_v: Array, w_a: Array, grad_q: Array) -> DuelingGradients:
+    """Gradients of sum(grad_q * Q), for any grad_q `[B, A]`, reduced over the batch.
+
+        grad_V = sum_a grad_Q,   grad_A = grad_Q - mean_a grad_Q
+        grad_w_v = sum_b grad_V h_v,   grad_w_a = sum_b h_a (x) grad_A,   grad_b_v, grad_b_a likewise
+        grad_h_v = grad_V w_v,   grad_h_a = w_a grad_A
+
+    Where h_v and h_a are one array, its gradient is the sum of the two.
+    """
+    grad_v, grad_a = _decompose(grad_q)
+    h_v32, h_a32, w_v32, w_a32 = map(_widen, (h_v, h_a, w_v, w_a))
+    return DuelingGradients(
+        w_v=(grad_v @ h_v32).astype(w_v.dtype),
+        b_v=jnp.sum(grad_v).astype(w_v.dtype),
+        w_a=(h_a32.T @ grad_a).astype(w_a.dtype),
+        b_a=jnp.sum(grad_a, axis=0).astype(w_a.dtype),
+        h_v=(grad_v[:, None] * w_v32).astype(h_v.dtype),
+        h_a=(grad_a @ w_a32.T).astype(h_a.dtype),
+    )
+
+
+def dueling_q_backward_per_sample(h_v: Array, h_a: Array, w_v: Array, w_a: Array, grad_q: Array) -> DuelingGradients:
+    """`dueling_q_backward` before the sum over the batch: the weights' gradients are `[B, H]`, `[B]`, `[B, H, A]`, `[B, A]`.
+
+    1.5 GB at B = 65,536 and A = 45, which is why no kernel forms them; a test sums them.
+    """
+    grad_v, grad_a = _decompose(grad_q)
+    return DuelingGradients(
+        w_v=grad_v[:, None] * h_v,
+        b_v=grad_v,
+        w_a=h_a[:, :, None] * grad_a[:, None, :],
+        b_a=grad_a,
+        h_v=grad_v[:, None] * w_v,
+        h_a=grad_a @ w_a.T,
+    )
+
+
+def bellman_target(target_q: Array, rewards: Array, discounts: Array, online_q: Array | None = None) -> Array:
+    """Targets `[B]`, without a gradient.
+
+        y = r + discount max_a target_q[a],   or with online_q   y = r + discount target_q[argmax_a online_q[a]]
+
+    The second is double Q-learning (van Hasselt et al. 2016, arXiv:1509.06461); of equal maxima the first counts.
+
+    Args:
+      target_q: `[B, A]`, the target network at the next observation.
+      rewards: `[B]`, the bundled reward of m steps.
+      discounts: `[B]`, gamma^m, 0 where the episode terminated.
+      online_q: `[B, A]`, the online network at the next observation.
+    """
+    target_q, rewards, discounts = map(_widen, (target_q, rewards, discounts))
+    if online_q is None:
+        best = jnp.max(target_q, axis=1)
+    else:
+        best = jnp.take_along_axis(target_q, jnp.argmax(online_q, axis=1)[:, None], axis=1)[:, 0]
+    return jax.lax.stop_gradient(rewards + discounts * best)
+
+
+def huber_td_loss(
+    q: Array, actions: Array, targets: Array, delta: float = 1.0, weights: Array | None = None
+) -> tuple[Array, Array]:
+    """Weighted Huber loss of the TD error, per sample; differentiable in q at the taken action alone.
+
+        e = q[b, a_b] - y_b,   loss = w (e^2 / 2 if |e| <= delta else delta (|e| - delta / 2))
+
+    Returns:
+      loss `[B]`; td_error `[B]`, e without a gradient.
+    """
+    q, targets = _widen(q), jax.lax.stop_gradient(_widen(targets))
+    actions = jnp.clip(actions, 0, q.shape[1] - 1)
+    error = jnp.take_along_axis(q, actions[:, None], axis=1)[:, 0] - targets
+    size = jnp.abs(error)
+    quadratic = jnp.minimum(size, delta)  # quadratic + linear part: one gradient at the kink, not two
+    loss = 0.5 * quadratic**2 + delta * (size - quadratic)
+    if weights is not None:
+        loss = loss * jax.lax.stop_gradient(_widen(weights))
+    return loss, jax.lax.stop_gradient(error)
+
+
+def dueling_q_td_loss(
+    params: Any,
+    target_params: Any,
+    h_v: Array,
+    h_a: Array,
+    th_v: Array | None,
+    th_a: Array | None,
+    actions: Array,
+    rewards: Array | None,
+    discounts: Array | None,
+    weights: Array | None = None,
+    delta: float = 1.0,
+    targets: Array | None = None,
+) -> tuple[Array, Array]:
+    """Mean weighted Huber loss `[]` and td_error `[B]` of the dueling heads; differentiable in params, h_v and h_a.
+
+    The three functions above in a row. With `targets` given the target half is skipped, and target_params, th_v,
+    th_a, rewards and discounts may be None.
+    """
+    q = dueling_q(h_v, h_a, *as_heads(params, "params"))
+    if targets is None:
+        heads = Heads(*as_heads(target_params, "target_params"))
+        targets = bellman_target(dueling_q(th_v, th_a, *heads), rewards, discounts)  # type: ignore[arg-type]
+    loss, error = huber_td_loss(q, actions, targets, delta, weights)
+    return jnp.mean(loss), error
+
+
+def _decompose(grad_q: Array) -> tuple[Array, Array]:
+    grad_q = _widen(grad_q)
+    return jnp.sum(grad_q, axis=1), grad_q - jnp.mean(grad_q, axis=1, keepdims=True)
+
+
+def _widen(x: Array) -> Array:
+    return jnp.asarray(x).astype(jnp.promote_types(x.dtype, jnp.float32))
