@@ -234,7 +234,7 @@ def _begin(close: Array, config: EnvConfig) -> _State:
 def _observe(state: _State, bar: _Bar, config: EnvConfig) -> tuple[_State, Array]:
     """The state, renewed where its time has come, and what the policy sees of it, `[F + 3]` float32."""
     close = bar.prices.close
-    is_due = (bar.step > 0) & (bar.step % config.episode_length == 0) & state.is_open
+    is_due = (bar.step % config.episode_length == 0) & state.is_open  # at step 0 it changes nothing
     state = jax.tree.map(functools.partial(jnp.where, is_due), _renew(state, close, config), state)
     account = state.account
     equity = account.cash + account.position * close
