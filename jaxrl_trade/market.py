@@ -66,7 +66,7 @@ class Market:
             raise ValueError("bars is an empty list; give at least one Bars")
         tables = [features(b) for b in each]
         frames = [b.frame.loc[t.index] for b, t in zip(each, tables, strict=True)]
-        minutes = [f.index.as_unit("s").asi8 // 60 for f in frames]
+        minutes = [t.index.as_unit("s").asi8 // 60 for t in tables]
         return cls.from_arrays(
             np.concatenate([t.values for t in tables]),
             **{name: np.concatenate([f[name].to_numpy() for f in frames]) for name in ("close", "low", "high", "open")},

@@ -28,7 +28,9 @@ config = jt.PPOConfig.net(n_episodes=32, timesteps_per_episode=250, updates=argu
 run = jax.jit(jt.make_train_ppo(config, train))  # a function of a key: vmap it over seeds or hyperparameters
 state, metrics = run(jax.random.key(arguments.seed))
 for i in range(0, config.updates, max(1, config.updates // 10)):
-    print(f"update {i:4d}  reward {metrics.reward[i]:8.4f}  equity {metrics.equity[i]:.4f}  entropy {metrics.entropy[i]:.3f}")
+    print(
+        f"update {i:4d}  reward {metrics.reward[i]:8.4f}  equity {metrics.equity[i]:.4f}  entropy {metrics.entropy[i]:.3f}"
+    )
 
 policy = actor_policy(state.params.actor, config)
 first, last = (int(bar) for bar in test.segments[0])

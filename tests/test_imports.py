@@ -10,13 +10,26 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-HEAVY = ("pandas", "talib", "matplotlib", "plotly", "gymnasium", "tensorboardX", "tensorboard", "tyro", "empyrical", "pyarrow")
+HEAVY = (
+    "pandas",
+    "talib",
+    "matplotlib",
+    "plotly",
+    "gymnasium",
+    "tensorboardX",
+    "tensorboard",
+    "tyro",
+    "empyrical",
+    "pyarrow",
+)
 
 # What a room must not import: everything above it.
 ABOVE = {
     "pallas_kernels": ("jaxrl_trade",),
     "jaxrl_trade/config.py": ("jaxrl_trade",),
-    "jaxrl_trade/bars": tuple(f"jaxrl_trade.{x}" for x in ("market", "env", "networks", "rollout", "agents", "train", "cli")),
+    "jaxrl_trade/bars": tuple(
+        f"jaxrl_trade.{x}" for x in ("market", "env", "networks", "rollout", "agents", "train", "cli")
+    ),
     "jaxrl_trade/env": tuple(f"jaxrl_trade.{x}" for x in ("networks", "rollout", "agents", "train", "cli")),
     "jaxrl_trade/networks": tuple(f"jaxrl_trade.{x}" for x in ("env", "rollout", "agents", "train", "cli")),
     "jaxrl_trade/rollout": tuple(f"jaxrl_trade.{x}" for x in ("agents", "train", "cli")),

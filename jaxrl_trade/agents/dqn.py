@@ -68,11 +68,13 @@ def td_loss(
     """
     network = networks.dueling(config)
     h_v, h_a = network.streams(dueling, batch.obs)
-    th_v, th_a = network.streams(target, batch.next_obs)
-    targets = None
     if config.double:
         online = jax.lax.stop_gradient(dueling)
         targets = bellman_targets(online, target, batch.next_obs, batch.rewards, batch.discounts, config)
+        th_v = th_a = None
+    else:
+        targets = None
+        th_v, th_a = network.streams(target, batch.next_obs)
     return pk.dueling_q_td_loss(
         networks.heads(dueling),
         networks.heads(target),

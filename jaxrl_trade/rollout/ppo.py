@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from jaxrl_trade.rollout import hoisted, sampling, scan
 from jaxrl_trade.rollout.experience import Experience
 
 Array = jax.Array
+Backend = Literal["auto", "xla"]
 
 
 def collect_ppo(
@@ -27,6 +28,7 @@ def collect_ppo(
     key: Array,
     config: PPOConfig,
     hypers: PPOHypers | None = None,
+    backend: Backend = "auto",
     actions: Any = None,
     uniforms: Any = None,
     restart_bars: Any = None,
@@ -40,6 +42,7 @@ def collect_ppo(
       key: typed key of the draws; `split(key, 2)` gives the uniforms and the restart bars.
       config: of the run.
       hypers: traced hyperparameters; None takes the config's.
+      backend: of the rollout; "xla" is the `lax.scan`, "auto" the fastest there is.
       actions: `[L, N]` int32, forces the actions; None samples them.
       uniforms: `[L, N]` in [0, 1), instead of drawing them.
       restart_bars: `[L, N]` int32 valid starts, instead of drawing them.
@@ -48,8 +51,10 @@ def collect_ppo(
       The experience, and the state to go on from.
 
     Raises:
-      ValueError: concrete actions or restart bars that are out of range; a market without a valid start.
+      ValueError: an unknown backend, or concrete actions or restart bars that are out of range.
     """
+    if backend not in get_args(Backend):
+        raise ValueError(f"backend = {backend!r} must be one of {', '.join(map(repr, get_args(Backend)))}")
     if actions is not None:
         check_actions(actions, config.n_actions)
     if restart_bars is not None:

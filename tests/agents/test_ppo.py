@@ -13,6 +13,8 @@ import pytest
 import jaxrl_trade as jt
 from jaxrl_trade import networks
 from jaxrl_trade.agents import ppo
+from jaxrl_trade.train import ppo as train
+from tests.rollout.markets import random_market
 
 M, D, A = 64, 6, 45
 CONFIG = jt.PPOConfig(
@@ -111,16 +113,10 @@ def test_a_kl_above_the_target_skips_the_rest_of_the_update(problem):
     # the first minibatch is on policy, its step is taken; the second one's KL stops the rest
     assert int(stopped.actor_opt[1][0].count) == 1
     assert losses.kl < 1e-4
-    never, _ = run(dataclasses.replace(CONFIG, target_kl=1e-9)), None
-    assert never[0] is not None
 
 
 @pytest.mark.parametrize(("compute_dtype", "tolerance"), [("float32", 1e-5), ("tf32", 5e-3), ("bfloat16", 2e-2)])
 def test_the_first_minibatch_is_on_policy(compute_dtype, tolerance):
-    from tests.rollout.markets import random_market
-
-    from jaxrl_trade.train import ppo as train
-
     market = random_market(n_features=51)
     config = jt.PPOConfig.net(
         env=jt.EnvConfig.net(episode_length=16), n_episodes=4, timesteps_per_episode=32, compute_dtype=compute_dtype

@@ -1,4 +1,4 @@
-"""Five tiny environments that isolate one part of an agent each (the idea is Andy Jones's, in "Debugging RL, without the agonizing pain").
+"""Five tiny environments that isolate one part of an agent each (after Andy Jones, "Debugging RL, without the agonizing pain").
 
 Each is a Market with a reward function of its own. Its `value` and `best` say what a solved one looks like, from the definition.
 """
@@ -60,7 +60,9 @@ def delayed() -> Probe:
 def action_dependent() -> Probe:
     """Reward +1 for long and -1 for short, one step: long is best and worth 1."""
     return _probe(
-        lambda t, s, m, e: jnp.sign(t.position), lambda obs, gamma: np.ones(len(obs)), lambda obs: np.full(len(obs), LONG)
+        lambda t, s, m, e: jnp.sign(t.position),
+        lambda obs, gamma: np.ones(len(obs)),
+        lambda obs: np.full(len(obs), LONG),
     )
 
 

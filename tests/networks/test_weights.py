@@ -23,7 +23,11 @@ def test_a_round_trip_is_exact(params, tmp_path):
     jt.save_weights(tmp_path, params)
     other = jax.tree.map(lambda x: x + 1, params)
     jax.tree.map(np.testing.assert_array_equal, jt.load_weights(tmp_path, other), params)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["actor.safetensors", "critic.safetensors", "curiosity.safetensors"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "actor.safetensors",
+        "critic.safetensors",
+        "curiosity.safetensors",
+    ]
 
 
 def test_a_file_holds_the_transposed_kernel(params, tmp_path):

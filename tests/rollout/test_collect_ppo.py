@@ -24,7 +24,9 @@ PRESETS = {
         **SMALL,
     ),
     "net": jt.PPOConfig.net(
-        env=jt.EnvConfig.net(episode_length=17, barrier_max_bars=9, diversity_window=7, leverage=3.0, ruin_fraction=0.8),
+        env=jt.EnvConfig.net(
+            episode_length=17, barrier_max_bars=9, diversity_window=7, leverage=3.0, ruin_fraction=0.8
+        ),
         n_episodes=N,
         timesteps_per_episode=L,
         **SMALL,
@@ -61,7 +63,9 @@ def test_a_collection_is_the_environments_own_steps(collected):
     for field in dataclasses.fields(outcomes):
         if field.name != "next_obs":
             expected, actual = getattr(outcomes, field.name), getattr(experience, field.name)
-            np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=2e-3, err_msg=field.name)  # float32, other fusions
+            np.testing.assert_allclose(
+                actual, expected, rtol=1e-5, atol=2e-3, err_msg=field.name
+            )  # float32, other fusions
     np.testing.assert_allclose(experience.observations(MARKET), observations, rtol=1e-5, atol=1e-6)
     window = lambda s: np.where(np.arange(7) < np.asarray(s.account.step)[:, None], s.window, -1)  # noqa: E731
     np.testing.assert_array_equal(window(after), window(state))
@@ -195,7 +199,8 @@ def _bonus(params, experience, config):
     exposure = np.asarray(config.env.execution.exposure)[np.asarray(experience.actions)]
     x = np.concatenate([features[bar], np.eye(3)[np.sign(exposure).astype(int) + 1]], -1)
     first, last = (
-        {k: np.asarray(v, np.float64) for k, v in params[name].items()} for name in ("forward_layer_0", "forward_output")
+        {k: np.asarray(v, np.float64) for k, v in params[name].items()}
+        for name in ("forward_layer_0", "forward_output")
     )
     h = x @ first["kernel"] + first["bias"]
     forecast = np.where(h > 0, h, 0.01 * h) @ last["kernel"] + last["bias"]
