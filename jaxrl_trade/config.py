@@ -146,10 +146,12 @@ class EnvConfig:
             ("sizing", Sizing),
         ):
             _check_choice(name, getattr(self, name), get_args(literal))
-        for name in ("max_position", "leverage", "initial_capital", "barrier_profit_mult", "barrier_loss_mult"):
+        for name in ("max_position", "leverage", "initial_capital"):
             _check(name, getattr(self, name), lambda x: 0 < x < math.inf, "above 0")
+        _check("barrier_profit_mult", self.barrier_profit_mult, lambda x: 1 < x < math.inf, "above 1")
+        _check("barrier_loss_mult", self.barrier_loss_mult, lambda x: 0 < x < 1, "in (0, 1)")
         for name in ("episode_length", "barrier_max_bars", "diversity_window"):
-            _check(name, getattr(self, name), lambda x: x >= 1, "at least 1")
+            _check_count(name, getattr(self, name))
         _check("spread", self.spread, lambda x: 0 <= x < 1, "in [0, 1)")
         _check("ruin_fraction", self.ruin_fraction, lambda x: 0 <= x < 1, "in [0, 1)")
         if self.reserve_fraction is not None:
@@ -252,7 +254,7 @@ class PPOConfig:
 
     def __post_init__(self) -> None:
         for name in ("n_episodes", "timesteps_per_episode", "updates", "epochs", "minibatches"):
-            _check(name, getattr(self, name), lambda x: x >= 1, "at least 1")
+            _check_count(name, getattr(self, name))
         for name in ("actor_hidden", "critic_hidden", "curiosity_hidden"):
             object.__setattr__(self, name, tuple(int(x) for x in getattr(self, name)))
             _check_all(name, getattr(self, name), lambda x: x >= 1, "at least 1")
@@ -314,7 +316,7 @@ class DQNConfig:
     def __post_init__(self) -> None:
         counts = ("n_episodes", "timesteps_per_episode", "updates", "train_every", "batch_size", "replay_capacity")
         for name in (*counts, "n_step", "head_hidden"):
-            _check(name, getattr(self, name), lambda x: x >= 1, "at least 1")
+            _check_count(name, getattr(self, name))
         _check("learning_starts", self.learning_starts, lambda x: x >= 0, "at least 0")
         _check("hypers.huber_delta", self.hypers.huber_delta, lambda x: 0 < x < math.inf, "above 0")
         for name in ("shared_hidden", "curiosity_hidden"):
@@ -365,6 +367,11 @@ AgentConfig = PPOConfig | DQNConfig
 def _check(name: str, value: Any, accept: Callable[[Any], bool], wanted: str) -> None:
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not accept(value):
         raise ValueError(f"{name} = {value!r} must be a number {wanted}")
+
+
+def _check_count(name: str, value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} = {value!r} must be a whole number of at least 1")
 
 
 def _check_all(name: str, values: Sequence[float], accept: Callable[[Any], bool], wanted: str) -> None:

@@ -121,6 +121,7 @@ class Market:
         last = np.append(first[1:], len(close)) - 1
         if time is None:
             time = np.concatenate([np.arange(b - a + 1) for a, b in zip(first, last, strict=True)])
+        time = _check_time(np.asarray(time), first, len(close))
         segments = np.stack([first, last], axis=1)
         return cls(
             features=jnp.asarray(features, float),
@@ -165,11 +166,11 @@ class Market:
         k = jnp.searchsorted(ends, draw, side="right")
         return (last[k] - episode_length + 1 - (ends[k] - draw)).astype(jnp.int32)
 
-    def check_starts(self, starts: Any, episode_length: int) -> None:
+    def check_starts(self, starts: Any, episode_length: int, name: str = "starts") -> None:
         """Refuses concrete starts that are not valid; traced ones pass (the look-ups clip them).
 
         Raises:
-          ValueError: names the first start that leaves its instrument or split before the episode ends.
+          ValueError: the first start that leaves its instrument or split before the episode ends; `name` is the argument's.
         """
         if isinstance(starts, jax.core.Tracer) or isinstance(self.last_bar, jax.core.Tracer):
             return
@@ -180,7 +181,7 @@ class Market:
             is_inside = left[i] >= 0
             where = f"leaves {left[i]} bars of its instrument" if is_inside else "is outside the split"
             raise ValueError(
-                f"starts[{i}] = {flat[i]} {where}, but episode_length is {episode_length}; "
+                f"{name}[{i}] = {flat[i]} {where}, but episode_length is {episode_length}; "
                 f"draw starts from market.valid_starts({episode_length})"
             )
 
@@ -192,6 +193,10 @@ class Market:
     def close_at(self, bar: Array) -> Array:
         """close[bar], the index clipped to the data."""
         return self.close[jnp.clip(bar, 0, self.n_bars - 1)]
+
+    def is_last(self, bar: Array) -> Array:
+        """Whether no bar of the same instrument and split follows, the index clipped to the data."""
+        return self.last_bar[jnp.clip(bar, 0, self.n_bars - 1)] <= bar
 
     def features_at(self, bar: Array) -> Array:
         """features[bar], `[..., F]`, the index clipped to the data."""
@@ -279,6 +284,17 @@ def _complete_prices(close: np.ndarray, low: Any, high: Any, open: Any, first: n
     prices.setdefault("high", np.maximum(prices["open"], close))
     prices.setdefault("low", np.minimum(prices["open"], close))
     return {"close": close, **prices}  # close first: an error in it must not be reported of a price derived from it
+
+
+def _check_time(time: np.ndarray, first: np.ndarray, n_bars: int) -> np.ndarray:
+    if time.shape != (n_bars,):
+        raise ValueError(f"time has shape {time.shape}, close has {n_bars} bars")
+    falls = np.flatnonzero(time[1:] < time[:-1]) + 1
+    for t in falls[~np.isin(falls, first)][:1]:
+        raise ValueError(
+            f"time[{t}] = {time[t]} comes before time[{t - 1}] = {time[t - 1]}; sort each instrument's bars by time"
+        )
+    return time
 
 
 def _check_prices(prices: dict[str, np.ndarray]) -> None:

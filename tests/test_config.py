@@ -156,3 +156,10 @@ def test_a_bad_execution_table_is_refused_with_the_column_and_row(column, values
 def test_minibatches_that_do_not_divide_a_collection_are_refused():
     with pytest.raises(ValueError, match=r"minibatches = 7 does not divide the 64000 experiences"):
         jt.PPOConfig(minibatches=7)
+
+
+@pytest.mark.parametrize("value", [0, 2.5, True])
+def test_counts_are_whole_numbers_of_at_least_one(value):
+    for make, name in ((jt.EnvConfig, "episode_length"), (jt.PPOConfig, "updates")):
+        with pytest.raises(ValueError, match=rf"{name} = {value} must be a whole number of at least 1"):
+            make(**{name: value})

@@ -153,3 +153,14 @@ def test_prices_and_features_are_looked_up_by_clipped_indices():
     np.testing.assert_array_equal(made.features_at(np.array([-3, 12])), np.asarray(made.features)[[0, 9]])
     last = made.prices_at(np.array(9))
     assert last.close == last.next_close == made.close[9]
+
+
+def test_times_that_fall_within_an_instrument_are_refused():
+    with pytest.raises(ValueError, match=r"time\[2\] = 1 comes before time\[1\] = 5"):
+        market(4, time=[0, 5, 1, 6])
+    market(4, instrument=["A", "A", "B", "B"], time=[4, 5, 1, 6])  # another instrument begins afresh
+
+
+def test_the_last_bar_of_each_instrument_is_known():
+    two = market(6, instrument=["A"] * 3 + ["B"] * 3)
+    np.testing.assert_array_equal(two.is_last(np.arange(6)), [False, False, True, False, False, True])

@@ -100,7 +100,7 @@ def step(
       ValueError: a concrete action outside the table, or a concrete restart bar that is no valid start.
     """
     check_actions(action, config.n_actions)
-    market.check_starts(restart_bars, config.episode_length)
+    market.check_starts(restart_bars, config.episode_length, "restart_bars")
     action = jnp.clip(jnp.asarray(action, jnp.int32), 0, config.n_actions - 1)
     restart_bars = jnp.clip(jnp.asarray(restart_bars, jnp.int32), 0, market.n_bars - 1)
     before = state.account

@@ -59,7 +59,7 @@ def collect_dqn(
     if actions is not None:
         check_actions(actions, config.n_actions)
     if restart_bars is not None:
-        market.check_starts(restart_bars, config.env.episode_length)
+        market.check_starts(restart_bars, config.env.episode_length, "restart_bars")
     hypers = config.hypers if hypers is None else hypers
     target = params.dueling if target is None else target
     epsilon = hypers.epsilon_start if epsilon is None else epsilon

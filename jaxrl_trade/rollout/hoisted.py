@@ -79,13 +79,17 @@ def directions(t: Transitions, config: AgentConfig) -> Array:
 
 
 def prediction_errors(params: Any, market: Market, bar: Array, direction: Array, config: AgentConfig) -> Array:
-    """Mean squared error `[...]` of the curiosity model's forecast of the next bar's features, for bars and directions `[...]`."""
+    """Mean squared error `[...]` of the forecast of the next bar's features, for bars and directions `[...]`.
+
+    0 at an instrument's last bar, which nothing follows.
+    """
     model = networks.curiosity(config, market.n_features)
     seen = market.features_at(bar)[..., : model.outputs]
     target = market.features_at(bar + 1)[..., : model.outputs]
     one_hot = jax.nn.one_hot(direction, DIRECTIONS, dtype=seen.dtype)
     forecast = model.from_projection(params, model.project(params, seen), one_hot)
-    return jnp.mean((forecast - target) ** 2, axis=-1)
+    error = jnp.mean((forecast - target) ** 2, axis=-1)
+    return jnp.where(market.is_last(bar), 0.0, error)
 
 
 def curiosity_bonus(params: Any, market: Market, t: Transitions, scales: RewardScales, config: AgentConfig) -> Array:

@@ -58,7 +58,7 @@ def collect_ppo(
     if actions is not None:
         check_actions(actions, config.n_actions)
     if restart_bars is not None:
-        market.check_starts(restart_bars, config.env.episode_length)
+        market.check_starts(restart_bars, config.env.episode_length, "restart_bars")
     hypers = config.hypers if hypers is None else hypers
     return _collect(params, market, state, key, hypers, actions, uniforms, restart_bars, config=config)
 

@@ -76,7 +76,8 @@ def rollout(
         }
         return after, record
 
-    return jax.lax.scan(step, account, (draws, restart_bars))
+    inside = jnp.clip(jnp.asarray(restart_bars, jnp.int32), 0, market.n_bars - 1)
+    return jax.lax.scan(step, account, (draws, inside))
 
 
 def actor_policy(params: Any, market: Market, n_rows: int, config: PPOConfig) -> Policy:

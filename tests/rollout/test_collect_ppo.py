@@ -181,7 +181,7 @@ def test_forced_actions_and_given_draws_are_used():
     ("arguments", "message"),
     [
         ({"actions": np.full((L, N), 45)}, r"action\[0\] = 45 is not in \[0, 45\)"),
-        ({"restart_bars": np.full((L, N), 110)}, r"starts\[0\] = 110 leaves 9 bars .* episode_length is 17"),
+        ({"restart_bars": np.full((L, N), 110)}, r"restart_bars\[0\] = 110 leaves 9 bars .* episode_length is 17"),
     ],
 )
 def test_draws_out_of_range_are_refused(arguments, message):
