@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -32,7 +32,7 @@ class Progress:
     def __enter__(self) -> Self:
         if self._console.is_terminal and not self._quiet:
             self._bar = _bar(self._console)
-            self._task = self._bar.add_task("", total=self._total, completed=self._done, rate="compiling", numbers="")
+            self._task = self._bar.add_task("", total=self._total, completed=self._done, rate="compiling")
             self._bar.start()
         return self
 
@@ -61,7 +61,8 @@ class Progress:
             self._seconds_per_update = pace if old is None else 0.7 * old + 0.3 * pace
         numbers = describe(rows[-1])
         if self._bar is not None:
-            self._bar.update(self._task, completed=self._done, rate=self._rate(), numbers=numbers)
+            self._bar.numbers = numbers
+            self._bar.update(self._task, completed=self._done, rate=self._rate())
         elif time.monotonic() - self._last_line >= PLAIN_INTERVAL or self._done >= self._total or is_first:
             self._last_line = time.monotonic()
             self.say(f"update {self._done}/{self._total}  {self._rate()}  {numbers}")
@@ -92,12 +93,22 @@ def clock(seconds: float) -> str:
 
 def _bar(console: Any) -> Any:
     from rich import progress
+    from rich.text import Text
 
-    return progress.Progress(
+    class Bar(progress.Progress):
+        """The bar, and below it the numbers, which wrap where the terminal is narrow."""
+
+        numbers = ""
+
+        def get_renderables(self) -> Iterator[Any]:
+            yield from super().get_renderables()
+            yield Text(self.numbers)
+
+    return Bar(
         progress.TextColumn("update"),
         progress.MofNCompleteColumn(),
-        progress.BarColumn(bar_width=24),
-        progress.TextColumn("{task.fields[rate]}\n{task.fields[numbers]}"),
+        progress.BarColumn(bar_width=20),
+        progress.TextColumn("{task.fields[rate]}"),
         console=console,
         refresh_per_second=4,
     )

