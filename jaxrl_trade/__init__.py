@@ -15,7 +15,7 @@ from jaxrl_trade.rollout import Experience, collect_ppo
 from jaxrl_trade.train.ppo import make_train_ppo
 
 if TYPE_CHECKING:
-    from jaxrl_trade.backtest import backtest
+    from jaxrl_trade.backtesting import backtest
     from jaxrl_trade.bars import Bars, load_bars, sample_bars
     from jaxrl_trade.train.loop import load_policy, train_ppo
 
@@ -24,7 +24,7 @@ __version__ = "0.1.0"
 # Imported on first use: what they need (pandas, Orbax, ...) must not slow down or break training and kernels.
 _LAZY = {
     "Bars": "jaxrl_trade.bars",
-    "backtest": "jaxrl_trade.backtest",
+    "backtest": "jaxrl_trade.backtesting",
     "load_bars": "jaxrl_trade.bars",
     "load_policy": "jaxrl_trade.train.loop",
     "sample_bars": "jaxrl_trade.bars",

@@ -118,7 +118,9 @@ def load_bars(
 
 def sample_bars() -> Bars:
     """The bundled sample: 6,225 hourly EURUSD bars of 2017 (see `samples/eurusd_1h_2017.md` beside it)."""
-    return load_bars(Path(__file__).parent / "samples" / SAMPLE, symbol=SAMPLE_SYMBOL)
+    bars = load_bars(Path(__file__).parent / "samples" / SAMPLE, symbol=SAMPLE_SYMBOL)
+    source = f"the bundled sample {SAMPLE}"  # not where it happens to be installed
+    return dataclasses.replace(bars, source=source, report=dataclasses.replace(bars.report, source=source))
 
 
 def _to_bars(table: layout.RawTable, options: LoadOptions, default_symbol: str) -> Bars:

@@ -14,7 +14,7 @@ import tyro
 from jaxrl_trade.cli.data import ReadFlags, load, load_again
 
 if TYPE_CHECKING:
-    from jaxrl_trade.backtest import BacktestReport
+    from jaxrl_trade.backtesting import BacktestReport
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class Backtest:
         """Prints the table and the verdict; the exit code."""
         import jax
 
-        from jaxrl_trade.backtest import backtest
+        from jaxrl_trade.backtesting import backtest
         from jaxrl_trade.train.logs import read_metrics
         from jaxrl_trade.train.run import load_choice, load_config, load_policy, read_facts
 

@@ -238,7 +238,7 @@ class ResumePPO:
 
 def _finish(result: TrainResult, prepared: Prepared, config: PPOConfig, folder: Path) -> int:
     """The backtest on the test bars and its report; or how to resume, when somebody stopped the training."""
-    from jaxrl_trade.backtest import backtest
+    from jaxrl_trade.backtesting import backtest
 
     if result.stopped_by is not None:
         print(f"resume with: jaxrl-trade train ppo --resume {folder}", file=sys.stderr)

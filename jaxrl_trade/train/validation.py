@@ -62,7 +62,7 @@ class Chooser:
 
 
 def _evaluator(validation: Market, config: PPOConfig) -> Callable[[Any], dict[str, float]]:
-    from jaxrl_trade.backtest import evaluate, tracks_of_market
+    from jaxrl_trade.backtesting import evaluate, tracks_of_market
 
     tracks = tracks_of_market(validation)  # fetched from the device once
     return lambda policy: evaluate(policy, tracks, config)

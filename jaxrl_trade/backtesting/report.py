@@ -10,12 +10,12 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from jaxrl_trade.backtest.charts import MAX_POINTS, Chart, charts, training_charts
-from jaxrl_trade.backtest.formats import figure, label
-from jaxrl_trade.backtest.metrics import METRICS
+from jaxrl_trade.backtesting.charts import MAX_POINTS, Chart, charts, training_charts
+from jaxrl_trade.backtesting.formats import figure, label
+from jaxrl_trade.backtesting.metrics import METRICS
 
 if TYPE_CHECKING:
-    from jaxrl_trade.backtest.results import BacktestReport
+    from jaxrl_trade.backtesting.results import BacktestReport
 
 TEMPLATE = Path(__file__).parent / "templates" / "report.html"
 

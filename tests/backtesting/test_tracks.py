@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jaxrl_trade.backtest import track_of_bars, tracks_of_market
+from jaxrl_trade.backtesting import track_of_bars, tracks_of_market
 from jaxrl_trade.bars import WARMUP, features
 from jaxrl_trade.market import Market, split
-from tests.backtest.tracks import bars_of, random_walk
+from tests.backtesting.tracks import bars_of, random_walk
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import dataclasses
 
 import numpy as np
 
-from jaxrl_trade.backtest.ledger import Ledger, round_trips
+from jaxrl_trade.backtesting.ledger import Ledger, round_trips
 
 Array = np.ndarray
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxrl_trade.backtest import baselines, ledger, metrics
-from jaxrl_trade.backtest.baselines import RandomTiming
-from jaxrl_trade.backtest.ledger import Fills, Ledger
-from jaxrl_trade.backtest.metrics import Days
-from jaxrl_trade.backtest.simulate import NOTHING, Trace, simulate
-from jaxrl_trade.backtest.tracks import Track, When, minutes_of, track_of_bars, tracks_of_market
+from jaxrl_trade.backtesting import baselines, ledger, metrics
+from jaxrl_trade.backtesting.baselines import RandomTiming
+from jaxrl_trade.backtesting.ledger import Fills, Ledger
+from jaxrl_trade.backtesting.metrics import Days
+from jaxrl_trade.backtesting.simulate import NOTHING, Trace, simulate
+from jaxrl_trade.backtesting.tracks import Track, When, minutes_of, track_of_bars, tracks_of_market
 from jaxrl_trade.config import EnvConfig, PPOConfig
 from jaxrl_trade.market import Market
 
@@ -98,7 +98,7 @@ class BacktestReport:
 
     def summary(self) -> str:
         """The verdict, the table of strategies and the annualisation, as plain text for a terminal."""
-        from jaxrl_trade.backtest.formats import text_table
+        from jaxrl_trade.backtesting.formats import text_table
 
         notes = [self.verdict]
         if self.checkpoint:
@@ -169,7 +169,7 @@ class BacktestReport:
         Raises:
           ImportError: plotly is not installed; the message says how to get it.
         """
-        from jaxrl_trade.backtest.report import render
+        from jaxrl_trade.backtesting.report import render
 
         html = render(self, training=training or (), provenance=provenance or {})
         path = Path(path)

@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jaxrl_trade.backtest import backtest, evaluate, tracks_of_market
-from jaxrl_trade.backtest.simulate import NOTHING
+from jaxrl_trade.backtesting import backtest, evaluate, tracks_of_market
+from jaxrl_trade.backtesting.simulate import NOTHING
 from jaxrl_trade.config import PPOConfig
 from jaxrl_trade.market import Market
-from tests.backtest.tracks import bars_of, random_walk, scripted, simple_rules, table_of
+from tests.backtesting.tracks import bars_of, random_walk, scripted, simple_rules, table_of
 
 RULES = simple_rules(execution=table_of([-1.0, 0.0, 1.0], fee_rate=0.001))
 N = 380  # bars, of which the first 320 warm the features up
@@ -199,7 +199,7 @@ def test_evaluate_runs_without_pandas_and_empyrical():
 import sys
 import jax.numpy as jnp, numpy as np
 from jaxrl_trade import EnvConfig, Market
-from jaxrl_trade.backtest import evaluate
+from jaxrl_trade.backtesting import evaluate
 close = np.linspace(1.0, 2.0, 9)
 evaluate(lambda obs: jnp.zeros((len(obs), 45)), Market.from_arrays(close[:, None], close), EnvConfig())
 loaded = {"pandas", "empyrical", "plotly", "scipy.stats", "pyarrow", "talib"} & set(sys.modules)

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_trade.backtest.tracks import Track
+from jaxrl_trade.backtesting.tracks import Track
 from jaxrl_trade.config import EnvConfig, Execution
 from jaxrl_trade.env import account as accounts
 from jaxrl_trade.env.trading import look_up, observation

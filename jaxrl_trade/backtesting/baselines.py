@@ -19,10 +19,10 @@ import dataclasses
 
 import numpy as np
 
-from jaxrl_trade.backtest.ledger import Fills, Ledger, book, no_fills
-from jaxrl_trade.backtest.metrics import Days, performance
-from jaxrl_trade.backtest.simulate import NOTHING, dearest_taker, first_fill
-from jaxrl_trade.backtest.tracks import Track
+from jaxrl_trade.backtesting.ledger import Fills, Ledger, book, no_fills
+from jaxrl_trade.backtesting.metrics import Days, performance
+from jaxrl_trade.backtesting.simulate import NOTHING, dearest_taker, first_fill
+from jaxrl_trade.backtesting.tracks import Track
 from jaxrl_trade.config import EnvConfig
 
 Array = np.ndarray

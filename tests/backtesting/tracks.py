@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from jaxrl_trade.backtest import Track
+from jaxrl_trade.backtesting import Track
 from jaxrl_trade.bars import Bars
 from jaxrl_trade.config import EnvConfig, ExecutionTable
 

@@ -3,9 +3,9 @@ import math
 import numpy as np
 import pytest
 
-from jaxrl_trade.backtest.ledger import Ledger, book, no_fills
-from jaxrl_trade.backtest.metrics import METRICS, days_of, evaluate_ledger, performance, sharpe
-from tests.backtest.test_ledger import fills_of
+from jaxrl_trade.backtesting.ledger import Ledger, book, no_fills
+from jaxrl_trade.backtesting.metrics import METRICS, days_of, evaluate_ledger, performance, sharpe
+from tests.backtesting.test_ledger import fills_of
 
 MONDAY = 4 * 1440  # minutes: 1970-01-05
 HOUR, DAY = 60, 1440

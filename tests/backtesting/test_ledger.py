@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from jaxrl_trade.backtest import ledger
-from jaxrl_trade.backtest.ledger import Fills, book, no_fills, round_trips
+from jaxrl_trade.backtesting import ledger
+from jaxrl_trade.backtesting.ledger import Fills, book, no_fills, round_trips
 
 
 def fills_of(units, price, fee, mark):

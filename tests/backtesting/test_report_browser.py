@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.backtest.test_report import PROVENANCE, TRAINING, report_of
+from tests.backtesting.test_report import PROVENANCE, TRAINING, report_of
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to look at the report with")

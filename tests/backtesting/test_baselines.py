@@ -3,13 +3,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from jaxrl_trade.backtest.baselines import hold, random_timing, shifted_equity
-from jaxrl_trade.backtest.ledger import book
-from jaxrl_trade.backtest.metrics import days_of
-from jaxrl_trade.backtest.simulate import dearest_taker
+from jaxrl_trade.backtesting.baselines import hold, random_timing, shifted_equity
+from jaxrl_trade.backtesting.ledger import book
+from jaxrl_trade.backtesting.metrics import days_of
+from jaxrl_trade.backtesting.simulate import dearest_taker
 from jaxrl_trade.config import EnvConfig, ExecutionTable
-from tests.backtest.test_ledger import fills_of
-from tests.backtest.tracks import random_track, simple_rules, table_of, track_of
+from tests.backtesting.test_ledger import fills_of
+from tests.backtesting.tracks import random_track, simple_rules, table_of, track_of
 
 
 def agent_of(actions, track, config):

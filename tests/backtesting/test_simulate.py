@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from jaxrl_trade.agents import Policy
-from jaxrl_trade.backtest import simulate as module
-from jaxrl_trade.backtest.ledger import book
-from jaxrl_trade.backtest.results import fills_of
-from jaxrl_trade.backtest.simulate import NOTHING, simulate
+from jaxrl_trade.backtesting import simulate as module
+from jaxrl_trade.backtesting.ledger import book
+from jaxrl_trade.backtesting.results import fills_of
+from jaxrl_trade.backtesting.simulate import NOTHING, simulate
 from jaxrl_trade.config import EnvConfig
-from tests.backtest.tracks import linear, random_track, scripted, simple_rules, table_of, track_of
+from tests.backtesting.tracks import linear, random_track, scripted, simple_rules, table_of, track_of
 from tests.reference import account as reference
 from tests.reference import presets
 

@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jaxrl_trade.backtest import backtest
-from jaxrl_trade.backtest.charts import MAX_POINTS, charts, thin, training_charts
-from jaxrl_trade.backtest.report import _script_json
-from tests.backtest.tracks import bars_of, random_walk, scripted, simple_rules, table_of
+from jaxrl_trade.backtesting import backtest
+from jaxrl_trade.backtesting.charts import MAX_POINTS, charts, thin, training_charts
+from jaxrl_trade.backtesting.report import _script_json
+from tests.backtesting.tracks import bars_of, random_walk, scripted, simple_rules, table_of
 
 SYMBOL = "<script>alert(1)</script>&'\""
 TRAINING = [{"update": i, "entropy": 3.0 - i, "kl": float("nan") if i else 0.1, "nonfinite": -1} for i in range(5)]

@@ -15,7 +15,7 @@ import numpy as np
 if TYPE_CHECKING:
     import pandas as pd
 
-    from jaxrl_trade.backtest.results import BacktestReport
+    from jaxrl_trade.backtesting.results import BacktestReport
 
 Chart = dict[str, Any]  # id, title, note, data, layout
 
