@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 from jaxrl_trade import env
 from jaxrl_trade.advantages import gae
 from jaxrl_trade.agents import Policy
-from jaxrl_trade.config import EnvConfig, ExecutionTable, PPOConfig, PPOHypers, RewardScales
+from jaxrl_trade.config import DQNConfig, DQNHypers, EnvConfig, ExecutionTable, PPOConfig, PPOHypers, RewardScales
 from jaxrl_trade.market import Market, split
-from jaxrl_trade.networks import PPOParams, init_ppo, load_weights, save_weights
-from jaxrl_trade.rollout import Experience, collect_ppo
+from jaxrl_trade.networks import DQNParams, PPOParams, init_dqn, init_ppo, load_weights, save_weights
+from jaxrl_trade.rollout import DQNExperience, Experience, collect_dqn, collect_ppo
+from jaxrl_trade.train.dqn import make_train_dqn
 from jaxrl_trade.train.ppo import make_train_ppo
 
 if TYPE_CHECKING:
     from jaxrl_trade.backtesting import backtest
     from jaxrl_trade.bars import Bars, load_bars, sample_bars
-    from jaxrl_trade.train.loop import load_policy, train_ppo
+    from jaxrl_trade.train.loop import load_policy, train_dqn, train_ppo
 
 __version__ = "0.1.0"
 
@@ -28,11 +29,16 @@ _LAZY = {
     "load_bars": "jaxrl_trade.bars",
     "load_policy": "jaxrl_trade.train.loop",
     "sample_bars": "jaxrl_trade.bars",
+    "train_dqn": "jaxrl_trade.train.loop",
     "train_ppo": "jaxrl_trade.train.loop",
 }
 
 __all__ = [
     "Bars",
+    "DQNConfig",
+    "DQNExperience",
+    "DQNHypers",
+    "DQNParams",
     "EnvConfig",
     "ExecutionTable",
     "Experience",
@@ -43,17 +49,21 @@ __all__ = [
     "Policy",
     "RewardScales",
     "backtest",
+    "collect_dqn",
     "collect_ppo",
     "env",
     "gae",
+    "init_dqn",
     "init_ppo",
     "load_bars",
     "load_policy",
     "load_weights",
+    "make_train_dqn",
     "make_train_ppo",
     "sample_bars",
     "save_weights",
     "split",
+    "train_dqn",
     "train_ppo",
 ]
 

@@ -21,7 +21,7 @@ from jaxrl_trade.backtesting.ledger import Fills, Ledger
 from jaxrl_trade.backtesting.metrics import Days
 from jaxrl_trade.backtesting.simulate import NOTHING, Trace, simulate
 from jaxrl_trade.backtesting.tracks import Track, When, minutes_of, track_of_bars, tracks_of_market
-from jaxrl_trade.config import EnvConfig, PPOConfig
+from jaxrl_trade.config import AgentConfig, EnvConfig
 from jaxrl_trade.market import Market
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class BacktestReport:
 def backtest(
     policy: Any,
     bars: Bars,
-    config: EnvConfig | PPOConfig,
+    config: EnvConfig | AgentConfig,
     start: When = None,
     end: When = None,
     *,
@@ -245,7 +245,7 @@ def backtest(
 def evaluate(
     policy: Any,
     market: Market | Sequence[Track],
-    config: EnvConfig | PPOConfig,
+    config: EnvConfig | AgentConfig,
     *,
     greedy: bool = True,
     key: Any = None,

@@ -15,8 +15,8 @@ import tyro
 
 from jaxrl_trade.cli.backtest import reproduction, save
 from jaxrl_trade.cli.data import Prepared, ReadFlags, load, load_again, prepare
-from jaxrl_trade.config import ComputeDtype, Fill, PPOConfig, RewardBase, Schedule, Sizing, TimeLimit
-from jaxrl_trade.train.loop import TrainResult, train_ppo
+from jaxrl_trade.config import AgentConfig, ComputeDtype, Fill, PPOConfig, RewardBase, Schedule, Sizing, TimeLimit
+from jaxrl_trade.train.loop import TrainResult, train_agent, train_ppo
 from jaxrl_trade.train.run import load_config, read_facts
 
 Preset = Literal["net", "plan"]
@@ -224,7 +224,7 @@ class ResumePPO:
         if self.updates is not None:
             config = dataclasses.replace(config, updates=self.updates)
         prepared = prepare(load_again(facts, self.data))
-        result = train_ppo(
+        result = train_agent(
             prepared.markets["train"],
             config,
             jax.random.key(facts["seed"]),
@@ -236,7 +236,7 @@ class ResumePPO:
         return _finish(result, prepared, config, self.resume)
 
 
-def _finish(result: TrainResult, prepared: Prepared, config: PPOConfig, folder: Path) -> int:
+def _finish(result: TrainResult, prepared: Prepared, config: AgentConfig, folder: Path) -> int:
     """The backtest on the test bars and its report; or how to resume, when somebody stopped the training."""
     from jaxrl_trade.backtesting import backtest
 

@@ -1,6 +1,7 @@
-"""The host's side of training PPO: chunks of updates on the device; between them logs, validation, checkpoints and manners.
+"""The host's side of training: chunks of updates on the device; between them logs, validation, checkpoints and manners.
 
-The mathematics is `train/ppo.py`'s `update_step`; this loop only decides how often the host looks at it.
+The mathematics is the agent's `update_step` (`train/ppo.py`, `train/dqn.py`); this loop only decides how often the host looks at
+it.
 """
 
 from __future__ import annotations
@@ -16,21 +17,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_trade.agents import Policy, actor_policy
-from jaxrl_trade.config import PPOConfig, PPOHypers
+from jaxrl_trade.agents import Policy
+from jaxrl_trade.config import AgentConfig, DQNConfig, PPOConfig
 from jaxrl_trade.market import Market
-from jaxrl_trade.networks import PPOParams
 from jaxrl_trade.train import run as runs
+from jaxrl_trade.train.agent import agent_of
 from jaxrl_trade.train.checkpoints import Checkpoints
 from jaxrl_trade.train.logs import MetricsLog, Row
-from jaxrl_trade.train.ppo import TERMS, PPOMetrics, PPOState, init_state, update_step
 from jaxrl_trade.train.progress import Progress
 from jaxrl_trade.train.provenance import device, is_cpu_only
 from jaxrl_trade.train.run import Choice, load_policy
 from jaxrl_trade.train.signals import stop_on_signals
 from jaxrl_trade.train.validation import Chooser
 
-__all__ = ["NonFiniteError", "TrainResult", "load_policy", "train_ppo"]
+__all__ = ["NonFiniteError", "TrainResult", "load_policy", "train_agent", "train_dqn", "train_ppo"]
 
 Array = jax.Array
 CHECKPOINTS_PER_RUN = 20
@@ -71,10 +71,10 @@ class TrainResult:
       stopped_by: "SIGINT" or "SIGTERM" if that ended the run early.
     """
 
-    params: PPOParams
+    params: Any
     policy: Policy
     choice: Choice
-    state: PPOState
+    state: Any
     history: list[Row]
     folder: Path | None
     stopped_by: str | None
@@ -92,7 +92,7 @@ def train_ppo(
     facts: dict[str, Any] | None = None,
     quiet: bool = False,
 ) -> TrainResult:
-    """Trains for `config.updates` updates, watched by a person.
+    """Trains PPO for `config.updates` updates, watched by a person.
 
     Ctrl-C and SIGTERM end it after the running chunk, with a checkpoint; the result's `stopped_by` says so.
 
@@ -111,6 +111,62 @@ def train_ppo(
       OSError: the folder holds a run already, or none to resume; a damaged checkpoint.
       NonFiniteError: a NaN or an infinity; what was saved before stays.
     """
+    return train_agent(
+        market,
+        config,
+        key,
+        validation,
+        folder=folder,
+        resume=resume,
+        checkpoint_every=checkpoint_every,
+        facts=facts,
+        quiet=quiet,
+    )
+
+
+def train_dqn(
+    market: Market,
+    config: DQNConfig,
+    key: Array,
+    validation: Market | None = None,
+    *,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    checkpoint_every: int | None = None,
+    facts: dict[str, Any] | None = None,
+    quiet: bool = False,
+) -> TrainResult:
+    """Trains DQN; arguments, result and errors are those of `train_ppo`.
+
+    A checkpoint holds the replay too, so that a resumed run goes on with what it remembers.
+    """
+    return train_agent(
+        market,
+        config,
+        key,
+        validation,
+        folder=folder,
+        resume=resume,
+        checkpoint_every=checkpoint_every,
+        facts=facts,
+        quiet=quiet,
+    )
+
+
+def train_agent(
+    market: Market,
+    config: AgentConfig,
+    key: Array,
+    validation: Market | None = None,
+    *,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    checkpoint_every: int | None = None,
+    facts: dict[str, Any] | None = None,
+    quiet: bool = False,
+) -> TrainResult:
+    """Trains PPO or DQN, as the config says; see `train_ppo`."""
+    agent = agent_of(config)
     market.valid_starts(config.env.episode_length)
     every = max(1, config.updates // CHECKPOINTS_PER_RUN) if checkpoint_every is None else checkpoint_every
     if every < 1:
@@ -132,7 +188,7 @@ def train_ppo(
                 raise NonFiniteError(
                     rows[bad]["update"],
                     rows[bad]["env_steps"],
-                    TERMS[rows[bad]["nonfinite"]],
+                    agent.terms[rows[bad]["nonfinite"]],
                     session.last_checkpoint(),
                 )
             rows = [_public(row) for row in rows]
@@ -154,9 +210,9 @@ class _Session:
     """The loop's variables."""
 
     market: Market
-    config: PPOConfig
-    hypers: PPOHypers
-    state: PPOState
+    config: AgentConfig
+    hypers: Any
+    state: Any
     chooser: Chooser
     folder: Path | None
     done: int = 0  # updates, an int of Python: environment steps outgrow int32 in minutes
@@ -173,7 +229,7 @@ class _Session:
         """Runs some updates; their rows, and the seconds they took."""
         began = time.perf_counter()
         self.state, metrics = run_chunk(
-            self.state, self.hypers, self.market, np.int32(updates), config=_static(self.config)
+            self.state, self.hypers, self.market, np.int32(updates), config=agent_of(self.config).static(self.config)
         )
         metrics = jax.device_get(metrics)
         took = time.perf_counter() - began
@@ -217,7 +273,7 @@ class _Session:
         choice, params = self.chooser.choose(self.state.params, self.done)
         return TrainResult(
             params=self.state.params,
-            policy=actor_policy(jax.tree.map(jnp.asarray, params.actor), self.config),
+            policy=agent_of(self.config).policy(jax.tree.map(jnp.asarray, params), self.config),
             choice=choice,
             state=self.state,
             history=history,
@@ -228,7 +284,7 @@ class _Session:
 
 def _begin(
     market: Market,
-    config: PPOConfig,
+    config: AgentConfig,
     key: Array,
     validation: Market | None,
     folder: Path | None,
@@ -240,7 +296,7 @@ def _begin(
     if not resume:
         if folder is not None:
             runs.create_run(folder, market, config, key, facts)
-        state = _init(key, market, config=_static(config))
+        state = _init(key, market, config=agent_of(config).static(config))
         return _Session(market, config, hypers, state, Chooser(validation, config), folder)
     if folder is None:
         raise ValueError("resume = True needs the folder of the run to resume")
@@ -251,7 +307,7 @@ def _begin(
             f"{folder} has no checkpoint to resume from: it ended before the first; remove it and start a new run"
         )
     done = checkpoints.updates()[-1]
-    like = jax.eval_shape(lambda: init_state(key, market, config))
+    like = jax.eval_shape(lambda: agent_of(config).init_state(key, market, config))
     state, kept = checkpoints.restore(done, like), checkpoints.facts(done)
     choice = Choice(**kept["choice"])
     chosen = state if choice.update == done else checkpoints.restore(choice.update, like)
@@ -261,9 +317,7 @@ def _begin(
 
 
 @functools.partial(jax.jit, static_argnames="config", donate_argnames="state")
-def run_chunk(
-    state: PPOState, hypers: PPOHypers, market: Market, updates: Array, *, config: PPOConfig
-) -> tuple[PPOState, PPOMetrics]:
+def run_chunk(state: Any, hypers: Any, market: Market, updates: Array, *, config: AgentConfig) -> tuple[Any, Any]:
     """Some updates in one program.
 
     Args:
@@ -275,8 +329,9 @@ def run_chunk(
     Returns:
       The state after them, and metrics `[MAX_CHUNK]`, of which the first `updates` are filled.
     """
+    update_step = agent_of(config).update_step
 
-    def body(i: Array, carry: tuple[PPOState, PPOMetrics]) -> tuple[PPOState, PPOMetrics]:
+    def body(i: Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
         state, rows = carry
         state, metrics = update_step(state, hypers, market, config)
         return state, jax.tree.map(lambda row, value: row.at[i].set(value), rows, metrics)
@@ -286,13 +341,9 @@ def run_chunk(
     return jax.lax.fori_loop(0, updates, body, (state, rows))
 
 
-_init = jax.jit(init_state, static_argnames="config")
-
-
-def _static(config: PPOConfig) -> PPOConfig:
-    """The config without what the program does not read: another learning rate, or a longer run, is the same program."""
-    updates = 1 if config.schedule == "constant" else config.updates
-    return dataclasses.replace(config, hypers=PPOHypers(), updates=updates)
+@functools.partial(jax.jit, static_argnames="config")
+def _init(key: Array, market: Market, *, config: AgentConfig) -> Any:
+    return agent_of(config).init_state(key, market, config)
 
 
 def _checkpoints(folder: Path) -> Checkpoints:
@@ -303,7 +354,7 @@ def _public(row: Row) -> Row:
     return {name: value for name, value in row.items() if name != "nonfinite"}
 
 
-def _introduce(progress: Progress, session: _Session, config: PPOConfig) -> None:
+def _introduce(progress: Progress, session: _Session, config: AgentConfig) -> None:
     progress.say(f"device: {device()}")
     if is_cpu_only():
         progress.say(
@@ -313,7 +364,7 @@ def _introduce(progress: Progress, session: _Session, config: PPOConfig) -> None
         progress.say(f"resuming after update {session.done} of {config.updates}")
 
 
-def _farewell(signal: str | None, session: _Session, config: PPOConfig) -> str:
+def _farewell(signal: str | None, session: _Session, config: AgentConfig) -> str:
     saved = session.last_checkpoint()
     place = (
         f"the checkpoint is {saved}, resume=True goes on from it" if saved else "nothing was saved: no folder was given"

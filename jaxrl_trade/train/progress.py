@@ -8,6 +8,19 @@ from types import TracebackType
 from typing import Any, Self
 
 PLAIN_INTERVAL = 10.0  # seconds between plain lines
+# what is shown where an agent has it, beside the episodes' return
+_NUMBERS = {
+    "equity": "equity {equity:.3f}",
+    "entropy": "entropy {entropy:.2f}",
+    "kl": "KL {kl:.4f}",
+    "clip_fraction": "clip {clip_fraction:.1%}",
+    "epsilon": "epsilon {epsilon:.2f}",
+    "q": "Q {q:+.2f}",
+    "td_error": "TD {td_error:.2g}",
+    "explained_variance": "EV {explained_variance:+.2f}",
+    "actor_grad_norm": "grad {actor_grad_norm:.2g}/{critic_grad_norm:.2g}",
+    "grad_norm": "grad {grad_norm:.2g}",
+}
 
 
 class Progress:
@@ -75,13 +88,9 @@ class Progress:
 
 
 def describe(row: Mapping[str, Any]) -> str:
-    """The numbers of a row that tell a person how training goes."""
+    """The numbers of a row that tell a person how training goes, as far as the agent has them."""
     return_ = f"{row['episode_return']:+.2%}" if row["episodes"] else "-"
-    return (
-        f"return {return_}  equity {row['equity']:.3f}  entropy {row['entropy']:.2f}  KL {row['kl']:.4f}  "
-        f"clip {row['clip_fraction']:.1%}  EV {row['explained_variance']:+.2f}  "
-        f"grad {row['actor_grad_norm']:.2g}/{row['critic_grad_norm']:.2g}"
-    )
+    return "  ".join([f"return {return_}"] + [text.format(**row) for name, text in _NUMBERS.items() if name in row])
 
 
 def clock(seconds: float) -> str:

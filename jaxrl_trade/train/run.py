@@ -16,10 +16,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl_trade.agents import Policy, actor_policy
-from jaxrl_trade.config import PPOConfig
+from jaxrl_trade.agents import Policy
+from jaxrl_trade.config import AgentConfig
 from jaxrl_trade.market import Market
-from jaxrl_trade.networks import PPOParams, init_ppo, load_weights, save_weights
+from jaxrl_trade.networks import load_weights, save_weights
+from jaxrl_trade.train.agent import AGENTS, agent_of
 from jaxrl_trade.train.config_json import config_from_dict, config_to_dict, differences
 from jaxrl_trade.train.provenance import market_digest, provenance
 
@@ -50,7 +51,7 @@ def holds_run(folder: Path) -> bool:
     return any((folder / name).exists() for name in (CONFIG, FACTS, CHECKPOINTS))
 
 
-def create_run(folder: Path, market: Market, config: PPOConfig, key: jax.Array, facts: dict[str, Any]) -> None:
+def create_run(folder: Path, market: Market, config: AgentConfig, key: jax.Array, facts: dict[str, Any]) -> None:
     """Writes config.json and run.json of a new run.
 
     Args:
@@ -66,10 +67,11 @@ def create_run(folder: Path, market: Market, config: PPOConfig, key: jax.Array, 
         )
     folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / CONFIG, config_to_dict(config))
-    _write_json(folder / FACTS, {"format": 1, "agent": "ppo", **_features(market), **provenance(market, key), **facts})
+    known = {"format": 1, "agent": agent_of(config).name, **_features(market), **provenance(market, key)}
+    _write_json(folder / FACTS, {**known, **facts})
 
 
-def check_same_run(folder: Path, market: Market, config: PPOConfig) -> None:
+def check_same_run(folder: Path, market: Market, config: AgentConfig) -> None:
     """Refuses to resume with other settings or bars than the run has; only `updates` may change.
 
     Raises:
@@ -120,22 +122,24 @@ def read_facts(folder: Path) -> dict[str, Any]:
       ValueError: it is damaged.
     """
     facts = _read_json(folder / FACTS)
-    wanted = {"feature_names", "feature_version", "n_features", "market"}
+    wanted = {"agent", "feature_names", "feature_version", "n_features", "market"}
     if missing := sorted(wanted - set(facts)):
         raise ValueError(f"{folder / FACTS} lacks {', '.join(missing)}; it was not written by this version")
     return facts
 
 
-def load_config(run_folder: str | Path) -> PPOConfig:
+def load_config(run_folder: str | Path) -> AgentConfig:
     """The config of a run; a reward_fn is not in it.
 
     Raises:
       OSError: the folder holds no run.
-      ValueError: config.json is damaged, or has a field too many or too few.
+      ValueError: config.json or run.json is damaged, has a field too many or too few, or names an unknown agent.
     """
-    path = Path(run_folder) / CONFIG
+    path, agent = Path(run_folder) / CONFIG, read_facts(Path(run_folder))["agent"]
+    if agent not in AGENTS:
+        raise ValueError(f"{path.parent / FACTS}: agent {agent!r} is none of {', '.join(AGENTS)}")
     try:
-        return config_from_dict(PPOConfig, _read_json(path))
+        return config_from_dict(AGENTS[agent].config, _read_json(path))
     except ValueError as error:
         message = str(error)
         raise ValueError(message if str(path) in message else f"{path}: {message}") from None
@@ -159,7 +163,7 @@ def load_policy(run_folder: str | Path, feature_names: Sequence[str] | None = No
     check_features(folder, facts, FEATURE_NAMES if is_own else feature_names or (), FEATURE_VERSION if is_own else None)
     load_choice(folder)
     params = load_weights(folder / WEIGHTS, _shapes(config, facts["n_features"]))
-    return actor_policy(params.actor, config)
+    return agent_of(config).policy(params, config)
 
 
 def load_choice(run_folder: str | Path) -> Choice:
@@ -179,7 +183,7 @@ def load_choice(run_folder: str | Path) -> Choice:
         raise ValueError(f"{path} is damaged: it holds {', '.join(data)}") from None
 
 
-def save_choice(folder: Path, params: PPOParams, choice: Choice) -> None:
+def save_choice(folder: Path, params: Any, choice: Choice) -> None:
     """Writes weights/ anew, in whole."""
     partial, old, final = folder / ".weights_partial", folder / ".weights_old", folder / WEIGHTS
     for leftover in (partial, old):
@@ -192,8 +196,8 @@ def save_choice(folder: Path, params: PPOParams, choice: Choice) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _shapes(config: PPOConfig, n_features: int) -> PPOParams:
-    shapes = jax.eval_shape(lambda: init_ppo(jax.random.key(0), config, n_features))
+def _shapes(config: AgentConfig, n_features: int) -> Any:
+    shapes = jax.eval_shape(lambda: agent_of(config).init_params(jax.random.key(0), config, n_features))
     return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
 
 

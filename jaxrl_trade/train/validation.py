@@ -9,10 +9,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl_trade.agents import actor_policy
-from jaxrl_trade.config import PPOConfig
+from jaxrl_trade.config import AgentConfig
 from jaxrl_trade.market import Market
-from jaxrl_trade.networks import PPOParams
+from jaxrl_trade.train.agent import agent_of
 from jaxrl_trade.train.run import Choice
 
 
@@ -28,20 +27,20 @@ class Chooser:
     def __init__(
         self,
         validation: Market | None,
-        config: PPOConfig,
+        config: AgentConfig,
         choice: Choice | None = None,
-        params: PPOParams | None = None,
+        params: Any = None,
     ) -> None:
         self._config = config
         self._evaluate = None if validation is None else _evaluator(validation, config)
         self._choice: Choice | None = choice
         self._params: Any = None if params is None else jax.tree.map(np.array, jax.device_get(params))
 
-    def consider(self, params: PPOParams, update: int) -> dict[str, float]:
+    def consider(self, params: Any, update: int) -> dict[str, float]:
         """Judges the weights after `update` updates; returns its figures for the log, none without validation bars."""
         if self._evaluate is None:
             return {}
-        figures = self._evaluate(actor_policy(params.actor, self._config))
+        figures = self._evaluate(agent_of(self._config).policy(params, self._config))
         score, best = figures["total_return"], self._choice
         if best is None or best.score is None or score > best.score:
             self._keep(params, Choice(update, update, score, best.validations + 1 if best else 1))
@@ -49,20 +48,20 @@ class Chooser:
             self._choice = dataclasses.replace(best, updates=update, validations=best.validations + 1)
         return {f"validation_{name}": value for name, value in figures.items()}
 
-    def choose(self, params: PPOParams, update: int) -> tuple[Choice, PPOParams]:
+    def choose(self, params: Any, update: int) -> tuple[Choice, Any]:
         """The best weights so far, on the host; the given ones, of this update, where none were judged."""
         if self._choice is None or self._choice.score is None:
             self._keep(params, Choice(update, update, None))
         assert self._choice is not None
         return self._choice, self._params
 
-    def _keep(self, params: PPOParams, choice: Choice) -> None:
+    def _keep(self, params: Any, choice: Choice) -> None:
         # copies: the loop donates the state that these belong to
         self._choice, self._params = choice, jax.tree.map(np.array, jax.device_get(params))
 
 
-def _evaluator(validation: Market, config: PPOConfig) -> Callable[[Any], dict[str, float]]:
+def _evaluator(validation: Market, config: AgentConfig) -> Callable[[Any], dict[str, float]]:
     from jaxrl_trade.backtesting import evaluate, tracks_of_market
 
     tracks = tracks_of_market(validation)  # fetched from the device once
-    return lambda policy: evaluate(policy, tracks, config)
+    return lambda policy: evaluate(policy, tracks, config.env)

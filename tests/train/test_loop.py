@@ -17,6 +17,7 @@ import pytest
 
 import jaxrl_trade as jt
 from jaxrl_trade.train import loop
+from jaxrl_trade.train.agent import AGENTS
 from jaxrl_trade.train.loop import NonFiniteError, TrainResult, train_ppo
 from jaxrl_trade.train.ppo import TERMS, update_step
 from tests.train import tiny
@@ -31,7 +32,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> TrainResult:
     """A run of 4 updates with a checkpoint and a validation after each; its bars double as validation bars."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "update_step", counted_update_step)
+        patch.setitem(AGENTS, "ppo", dataclasses.replace(AGENTS["ppo"], update_step=counted_update_step))
         return train_ppo(MARKET, CONFIG, KEY, MARKET, folder=folder, checkpoint_every=1, facts={"seed": 0}, quiet=True)
 
 

@@ -106,13 +106,15 @@ def test_what_is_no_run_is_told_in_one_line(folder: Path, tmp_path: Path) -> Non
     create_run(tmp_path / "young", tiny.market(), CONFIG, KEY, {})
     with pytest.raises(FileNotFoundError, match="young has no weights yet"):
         jt.load_policy(tmp_path / "young", tiny.NAMES)
+    edit(folder / "config.json", more=1)
+    with pytest.raises(ValueError, match=r"config\.json: the config has more, which PPOConfig does not know"):
+        load_config(folder)
+    edit(folder / "run.json", agent="sarsa")
+    with pytest.raises(ValueError, match=r"run\.json: agent 'sarsa' is none of ppo, dqn"):
+        load_config(folder)
     (folder / "run.json").write_text("{")
     with pytest.raises(ValueError, match=r"run\.json is damaged"):
         jt.load_policy(folder, tiny.NAMES)
-    edit_config = folder / "config.json"
-    edit(edit_config, more=1)
-    with pytest.raises(ValueError, match=r"config\.json: the config has more, which PPOConfig does not know"):
-        load_config(folder)
 
 
 def test_a_folder_that_holds_a_run_is_not_taken(folder: Path) -> None:
