@@ -241,6 +241,12 @@ def _parse(data: bytes, delimiter: str, width: int, origin: str) -> tuple[tuple[
         )
     except pa.ArrowException as error:
         raise ValueError(f"{origin} does not read as a table ({_first_line(error)})") from None
+    for number, text in malformed:
+        if len(inside := text.strip().splitlines()) > 1:
+            raise ValueError(
+                f"{origin}: row {number} opens a quotation mark that its line does not close, and hides {len(inside) - 1:,} "
+                f"lines after it: {inside[0][:80]!r}; correct that line"
+            )
     total = table.num_rows + len(malformed)
     if len(malformed) > max(MALFORMED_ROWS, MALFORMED_SHARE * total) or table.num_rows == 0:
         number, text = malformed[0]

@@ -381,6 +381,11 @@ REFUSED = {
         HEADER,
         "15 of 15 times have two different bars, first at 2021-03-01 00:00:00",
     ),
+    "a quotation mark that is never closed": (
+        lambda i, *r: ('"' if i == 20 else "") + line(i, *r),
+        HEADER,
+        "row 21 opens a quotation mark that its line does not close, and hides 9 lines after it",
+    ),
     "rows of all widths": (lambda i, *r: line(i, *r) + ",1" * (i % 3), HEADER, "is not a table|do not have 6 fields"),
     "a header alone": (lambda *r: "", HEADER, "has no rows of numbers"),
     "a single bar": (lambda i, *r: line(0, *r[:-1], 7) if i == 0 else "", HEADER, "a single usable bar"),
