@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ import jaxrl_trade as jt
 from jaxrl_trade import networks
 from jaxrl_trade.agents import ppo
 from jaxrl_trade.train import ppo as train
-from tests.rollout.markets import random_market
+from tests.rollout.markets import SMALL, random_market
 
 M, D, A = 64, 6, 45
 CONFIG = jt.PPOConfig(
@@ -83,7 +84,7 @@ def test_every_row_is_seen_once_an_epoch():
 def test_actor_and_critic_are_clipped_apart_and_stepped_by_adam(problem):
     obs, actor, critic, rows = problem
     config = dataclasses.replace(CONFIG, epochs=1, minibatches=1)
-    learner, losses = ppo.update(ppo.init(actor, critic), rows, lambda i: obs[i], jax.random.key(0), HYPERS, config)
+    learner, losses = _update(ppo.init(actor, critic), rows, obs, HYPERS, config)
     normalised = dataclasses.replace(rows, advantages=ppo.normalise(rows.advantages))
     for name, loss in (
         ("actor", lambda p: ppo.actor_loss(p, obs, normalised, HYPERS, config)[0]),
@@ -106,9 +107,8 @@ def test_a_kl_above_the_target_skips_the_rest_of_the_update(problem):
     start = ppo.init(actor, critic)
     on_policy = dataclasses.replace(rows, log_probs=_log_probs(actor, obs, rows))
     hypers = jt.PPOHypers(learning_rate=0.05)
-    run = lambda config: ppo.update(start, on_policy, lambda i: obs[i], jax.random.key(0), hypers, config)  # noqa: E731
-    _, free = run(CONFIG)
-    stopped, losses = run(dataclasses.replace(CONFIG, target_kl=1e-4))
+    _, free = _update(start, on_policy, obs, hypers, CONFIG)
+    stopped, losses = _update(start, on_policy, obs, hypers, dataclasses.replace(CONFIG, target_kl=1e-4))
     assert free.kl > 1e-4
     # the first minibatch is on policy, its step is taken; the second one's KL stops the rest
     assert int(stopped.actor_opt[1][0].count) == 1
@@ -119,13 +119,21 @@ def test_a_kl_above_the_target_skips_the_rest_of_the_update(problem):
 def test_the_first_minibatch_is_on_policy(compute_dtype, tolerance):
     market = random_market(n_features=51)
     config = jt.PPOConfig.net(
-        env=jt.EnvConfig.net(episode_length=16), n_episodes=4, timesteps_per_episode=32, compute_dtype=compute_dtype
+        env=jt.EnvConfig.net(episode_length=16),
+        n_episodes=4,
+        timesteps_per_episode=32,
+        compute_dtype=compute_dtype,
+        **SMALL,
     )
-    state = train.init_state(jax.random.key(0), market, config)
-    experience, _ = jt.collect_ppo(state.params, market, state.env, jax.random.key(1), config)
-    rows, observe = train._rows(experience), train._observer(experience, market)
-    _, losses = ppo.update(state.learner, rows, observe, jax.random.key(2), config.hypers, config)
-    assert losses.ratio_deviation < tolerance
+
+    @jax.jit
+    def first_minibatch():
+        state = train.init_state(jax.random.key(0), market, config)
+        experience, _ = jt.collect_ppo(state.params, market, state.env, jax.random.key(1), config)
+        rows, observe = train._rows(experience), train._observer(experience, market)
+        return ppo.update(state.learner, rows, observe, jax.random.key(2), config.hypers, config)[1]
+
+    assert first_minibatch().ratio_deviation < tolerance
 
 
 def test_the_optimiser_is_optax_adam_with_ppos_epsilon():
@@ -134,6 +142,11 @@ def test_the_optimiser_is_optax_adam_with_ppos_epsilon():
     update, _ = ours.update(tree, ours.init(tree))
     expected, _ = theirs.update(tree, theirs.init(tree))
     np.testing.assert_allclose(update["w"], expected["w"], rtol=1e-6)
+
+
+@functools.partial(jax.jit, static_argnames="config")
+def _update(learner, rows, obs, hypers, config):
+    return ppo.update(learner, rows, lambda i: obs[i], jax.random.key(0), hypers, config)
 
 
 def _log_probs(actor, obs, rows):

@@ -31,22 +31,35 @@ def market():
     return random_market()
 
 
-def test_the_same_seed_gives_the_same_curve_bit_for_bit_from_one_trace(market):
+@pytest.fixture(scope="module")
+def run(market):
+    """The whole run; a second trace would be an error."""
     chex.clear_trace_counter()
-    run = jax.jit(chex.assert_max_traces(jt.make_train_ppo(CONFIG, market), n=1))
-    first, second = run(jax.random.key(5)), run(jax.random.key(5))
+    return jax.jit(chex.assert_max_traces(jt.make_train_ppo(CONFIG, market), n=1))
+
+
+@pytest.fixture(scope="module")
+def step(market):
+    """One update; a second trace would be an error."""
+    chex.clear_trace_counter()
+    return jax.jit(chex.assert_max_traces(lambda s, h: train.update_step(s, h, market, CONFIG), n=1))
+
+
+@pytest.fixture(scope="module")
+def start(market):
+    return jax.jit(lambda: train.init_state(jax.random.key(5), market, CONFIG))()
+
+
+def test_the_same_seed_gives_the_same_curve_bit_for_bit_from_one_trace(run):
+    first, second = run(jax.random.key(5), CONFIG.hypers), run(jax.random.key(5), CONFIG.hypers)
     jax.tree.map(np.testing.assert_array_equal, _data(first), _data(second))
-    other, _ = run(jax.random.key(6))
-    assert not np.array_equal(
-        _data(other).learner.actor["policy_output"]["kernel"], first[0].params.actor["policy_output"]["kernel"]
-    )
+    other, _ = run(jax.random.key(6), CONFIG.hypers)
+    assert not np.array_equal(_output(other), _output(first[0]))
 
 
-def test_the_host_loops_steps_are_the_pure_functions(market):
-    whole, metrics = jax.jit(jt.make_train_ppo(CONFIG, market))(jax.random.key(5))
-    chex.clear_trace_counter()
-    step = jax.jit(chex.assert_max_traces(lambda s, h: train.update_step(s, h, market, CONFIG), n=1))
-    state = jax.jit(lambda k: train.init_state(k, market, CONFIG))(jax.random.key(5))
+def test_the_host_loops_steps_are_the_pure_functions(run, step, start):
+    whole, metrics = run(jax.random.key(5), CONFIG.hypers)
+    state = start
     for i in range(CONFIG.updates):
         state, one = step(state, CONFIG.hypers)
         np.testing.assert_allclose(one.value_loss, metrics.value_loss[i], rtol=1e-4)
@@ -62,19 +75,11 @@ def test_at_most_16_scalars_an_update_are_kept(market):
     assert {x.shape for x in leaves} == {(CONFIG.updates,)}
 
 
-def test_hyperparameters_are_traced_and_matter(market):
-    chex.clear_trace_counter()
-    run = jax.jit(chex.assert_max_traces(jt.make_train_ppo(CONFIG, market), n=1))
-    slow, _ = run(jax.random.key(0), dataclasses.replace(CONFIG.hypers, learning_rate=jnp.float32(0.0)))
-    fast, _ = run(jax.random.key(0), dataclasses.replace(CONFIG.hypers, learning_rate=jnp.float32(1e-2)))
-    start = train.init_state(jax.random.key(0), market, CONFIG)
-    np.testing.assert_allclose(
-        slow.params.actor["policy_output"]["kernel"], start.params.actor["policy_output"]["kernel"], atol=1e-7
-    )
-    assert (
-        np.abs(fast.params.actor["policy_output"]["kernel"] - start.params.actor["policy_output"]["kernel"]).max()
-        > 1e-3
-    )
+def test_hyperparameters_are_traced_and_matter(run, start):
+    slow, _ = run(jax.random.key(5), dataclasses.replace(CONFIG.hypers, learning_rate=0.0))
+    fast, _ = run(jax.random.key(5), dataclasses.replace(CONFIG.hypers, learning_rate=1e-2))
+    np.testing.assert_allclose(_output(slow), _output(start), atol=1e-7)
+    assert np.abs(_output(fast) - _output(start)).max() > 1e-3
 
 
 def test_eight_seeds_under_vmap_are_eight_single_runs(market):
@@ -109,23 +114,17 @@ def test_the_learning_rates_factor_follows_the_schedule(schedule, expected):
     np.testing.assert_allclose([train.scheduled(jnp.int32(u), config) for u in (0, 5, 10)], expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("term", ["rewards", "curiosity bonus", "log_probs of the actor"])
-def test_a_nan_is_traced_to_the_term_it_came_from(market, term):
-    config, state = CONFIG, train.init_state(jax.random.key(0), market, CONFIG)
+def test_a_nan_is_traced_to_the_term_it_came_from(step, start):
     spoil = lambda tree: jax.tree.map(lambda x: x * jnp.nan, tree)  # noqa: E731
-    if term == "rewards":
-        config = dataclasses.replace(CONFIG, reward_fn=_nan_reward)
-    elif term == "curiosity bonus":
-        state = dataclasses.replace(state, curiosity=spoil(state.curiosity))
-    else:
-        state = dataclasses.replace(state, learner=dataclasses.replace(state.learner, actor=spoil(state.learner.actor)))
-    _, metrics = train.update_step(state, config.hypers, market, config)
-    assert train.TERMS[int(metrics.nonfinite)] == term
-
-
-def test_a_sound_update_reports_no_nan(market):
-    state = train.init_state(jax.random.key(0), market, CONFIG)
-    assert int(train.update_step(state, CONFIG.hypers, market, CONFIG)[1].nonfinite) == -1
+    term = lambda state, hypers: int(step(state, hypers)[1].nonfinite)  # noqa: E731
+    hypers, learner = CONFIG.hypers, start.learner
+    no_reward = dataclasses.replace(hypers, reward=dataclasses.replace(hypers.reward, risk_weight=jnp.nan))
+    no_actor = dataclasses.replace(start, learner=dataclasses.replace(learner, actor=spoil(learner.actor)))
+    assert term(start, hypers) == -1
+    assert train.TERMS[term(start, no_reward)] == "rewards"
+    assert train.TERMS[term(no_actor, hypers)] == "log_probs of the actor"
+    no_curiosity = dataclasses.replace(start, curiosity=spoil(start.curiosity))
+    assert train.TERMS[term(no_curiosity, hypers)] == "curiosity bonus"
 
 
 def test_a_market_without_a_valid_start_is_refused():
@@ -135,8 +134,8 @@ def test_a_market_without_a_valid_start_is_refused():
         jt.make_train_ppo(CONFIG, random_market(n_bars=10))
 
 
-def _nan_reward(t, scales, market, env):
-    return t.base * jnp.nan
+def _output(state):
+    return np.asarray(state.params.actor["policy_output"]["kernel"])
 
 
 def _data(tree):
