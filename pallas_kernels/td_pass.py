@@ -119,15 +119,17 @@ def _pass_kernel(ins: Inputs, outs: Outputs, *, sizes: Sizes, tiles: Tiles, delt
 
         action = jnp.clip(load(ins.actions.at[row], mask=real, other=0), 0, sizes.actions - 1)
         weight = jnp.where(real, 1.0, 0.0) if ins.weights is None else vector(ins.weights)
-        y = vector(ins.targets) if bellman is None else bellman(vector, matrix)
+        y, y_products = (vector(ins.targets), None) if bellman is None else bellman(vector, matrix)
 
         h_a = matrix(ins.a)
         u = ins.head.rows[0][action[:, None], unit[None, :]]
-        q = jnp.sum(h_a * u, axis=1) + ins.head.bias[action]
+        products = h_a * u
         if ins.v is not None:
             h_v = matrix(ins.v)
-            q = q + jnp.sum(h_v * w_v, axis=1)
-        error = q - y
+            products = products + h_v * w_v
+        if y_products is not None:
+            products = products - y_products
+        error = jnp.sum(products, axis=1) + ins.head.bias[action] - y
         size = jnp.abs(error)
         quadratic = jnp.minimum(size, delta)
         loss = weight * (0.5 * quadratic * quadratic + delta * (size - quadratic))
@@ -138,19 +140,20 @@ def _pass_kernel(ins: Inputs, outs: Outputs, *, sizes: Sizes, tiles: Tiles, delt
         v = None
         if ins.v is not None:
             keep(outs.v, g[:, None] * w_v)
-            v = sums.v + jnp.sum(g[:, None] * h_v, axis=0)
+            by_warp = (g[:, None] * h_v).reshape(-1, tiles.warps, unit.size)  # row r is in warp r % warps
+            v = sums.v + jnp.sum(by_warp, axis=0)  # so this sum stays in registers
         taken = (row_of_s[:, None] == action[None, :]) | (row_of_s == sizes.actions)[:, None]
         return Partials(
             s=sums.s + dot_exact(taken.astype(jnp.bfloat16), bf16_terms(h_a * g[:, None])),
             v=v,
-            q=sums.q + jnp.sum(jnp.where(taken, g[None, :], 0.0), axis=1),
+            q=sums.q + jnp.where(taken, g[None, :], 0.0),
             loss=sums.loss + loss,
         )
 
     sums = Partials(
         s=jnp.zeros((row_of_s.size, unit.size), jnp.float32),
-        v=None if ins.v is None else jnp.zeros(unit.shape, jnp.float32),
-        q=jnp.zeros(row_of_s.shape, jnp.float32),
+        v=None if ins.v is None else jnp.zeros((tiles.warps, unit.size), jnp.float32),
+        q=jnp.zeros((row_of_s.size, tiles.rows), jnp.float32),
         loss=jnp.zeros((tiles.rows,), jnp.float32),
     )
     rounds = pl.cdiv(pl.cdiv(sizes.batch, tiles.rows), sizes.blocks)
@@ -160,23 +163,26 @@ def _pass_kernel(ins: Inputs, outs: Outputs, *, sizes: Sizes, tiles: Tiles, delt
     at = outs.partials.s.at[block, row_of_s[:, None], unit[None, :]]
     store(at, sums.s, mask=real_row[:, None] & real_unit)
     if ins.v is not None:
-        store(outs.partials.v.at[block, unit], sums.v, mask=unit < sizes.hidden)
-    store(outs.partials.q.at[block, row_of_s], sums.q, mask=real_row)
+        store(outs.partials.v.at[block, unit], jnp.sum(sums.v, axis=0), mask=unit < sizes.hidden)
+    store(outs.partials.q.at[block, row_of_s], jnp.sum(sums.q, axis=1), mask=real_row)
     outs.partials.loss[block] = jnp.sum(sums.loss)
 
 
 def _target_half(target: Target, unit: Array, real_unit: Array) -> Callable[..., Array]:
-    """Load the target head once; the result gives a tile's Bellman targets, given the tile's loaders."""
+    """Load the target head once; the result gives a tile's Bellman targets, given the tile's loaders.
+
+    They come in two parts, `[rows]` and (two hidden arrays only) `[rows, HP]` products still to be summed along H: the
+    online half has such products too, and one sum over both is cheaper.
+    """
     rows = [ref[...] for ref in target.head.rows]
     bias = target.head.bias[...]
     w_v: Any = None if target.v is None else load(target.w_v.at[unit], mask=real_unit, other=0.0)[None, :]
 
-    def bellman(vector: Callable[[Any], Array], matrix: Callable[[Any], Array]) -> Array:
+    def bellman(vector: Callable[[Any], Array], matrix: Callable[[Any], Array]) -> tuple[Array, Array | None]:
+        reward, discount = vector(target.rewards), vector(target.discounts)  # in flight during the product
         q = dot_f32(rows, bf16_terms(matrix(target.a)), trans_b=True) + bias[:, None]  # [AP, rows]
-        best = jnp.max(q, axis=0)
-        if target.v is not None:
-            best = best + jnp.sum(matrix(target.v) * w_v, axis=1)
-        return vector(target.rewards) + vector(target.discounts) * best
+        y = reward + discount * jnp.max(q, axis=0)
+        return y, None if target.v is None else matrix(target.v) * (discount[:, None] * w_v)
 
     return bellman
 

@@ -20,8 +20,8 @@ from pallas_kernels.heads import Array, Heads
 from pallas_kernels.numerics import PADDING, bf16_terms, padded
 
 _PREPARE_UNITS = 8  # hidden units a program centres: 32 programs at H = 128
-_FINISH_UNITS = 32  # hidden units a program adds: 128 bytes of each partial row
-_FINISH_BLOCKS = 128  # partial rows loaded at once
+_FINISH_UNITS = 16  # hidden units a program adds: two sectors of each partial row
+_FINISH_BLOCKS = 512  # partial rows loaded at once
 
 
 class Job(NamedTuple):
