@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, Self, get_args
 
@@ -17,6 +18,7 @@ import jax.numpy as jnp
 from flax import struct
 
 Scalar = float | jax.Array
+COUNTABLE = 2**31  # steps, rows and updates are int32 on the device
 N_PORTFOLIO = 3  # account values of an observation: equity / initial_capital, position / max_position, spread
 Fill = Literal["close", "next_open"]
 RewardBase = Literal["directional", "equity"]
@@ -256,14 +258,15 @@ class PPOConfig:
         for name in ("n_episodes", "timesteps_per_episode", "updates", "epochs", "minibatches"):
             _check_count(name, getattr(self, name))
         for name in ("actor_hidden", "critic_hidden", "curiosity_hidden"):
-            object.__setattr__(self, name, tuple(int(x) for x in getattr(self, name)))
-            _check_all(name, getattr(self, name), lambda x: x >= 1, "at least 1")
+            object.__setattr__(self, name, _widths(name, getattr(self, name)))
+        _check_hypers("hypers", self.hypers)
         _check_choice("compute_dtype", self.compute_dtype, get_args(ComputeDtype))
         _check_choice("schedule", self.schedule, get_args(Schedule))
         _check("negative_slope", self.negative_slope, lambda x: 0 <= x < 1, "in [0, 1)")
         for name in ("target_kl", "value_clip"):
             if getattr(self, name) is not None:
-                _check(name, getattr(self, name), lambda x: x > 0, "above 0, or None")
+                _check(name, getattr(self, name), lambda x: 0 < x < math.inf, "above 0, or None")
+        _check_collection(self.n_episodes, self.timesteps_per_episode)
         if self.total_experiences % self.minibatches:
             raise ValueError(
                 f"minibatches = {self.minibatches} does not divide the {self.total_experiences} experiences of a collection "
@@ -318,14 +321,14 @@ class DQNConfig:
         for name in (*counts, "n_step", "head_hidden"):
             _check_count(name, getattr(self, name))
         _check("learning_starts", self.learning_starts, lambda x: x >= 0, "at least 0")
-        _check("hypers.huber_delta", self.hypers.huber_delta, lambda x: 0 < x < math.inf, "above 0")
-        for name in ("shared_hidden", "curiosity_hidden"):
-            object.__setattr__(self, name, tuple(int(x) for x in getattr(self, name)))
-            _check_all(name, getattr(self, name), lambda x: x >= 1, "at least 1")
         if not self.shared_hidden:
             raise ValueError(
                 "shared_hidden = () leaves the streams of the dueling network nothing to share; give a width"
             )
+        for name in ("shared_hidden", "curiosity_hidden"):
+            object.__setattr__(self, name, _widths(name, getattr(self, name)))
+        _check_hypers("hypers", self.hypers)
+        _check_collection(self.n_episodes, self.timesteps_per_episode)
         _check_choice("compute_dtype", self.compute_dtype, get_args(ComputeDtype))
         _check_choice("backend", self.backend, get_args(Backend))
         _check("negative_slope", self.negative_slope, lambda x: 0 <= x < 1, "in [0, 1)")
@@ -370,8 +373,47 @@ def _check(name: str, value: Any, accept: Callable[[Any], bool], wanted: str) ->
 
 
 def _check_count(name: str, value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} = {value!r} must be a whole number of at least 1")
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < COUNTABLE:
+        raise ValueError(f"{name} = {value!r} must be a whole number of at least 1, and below 2**31")
+
+
+def _check_collection(n_episodes: int, timesteps_per_episode: int) -> None:
+    if n_episodes * timesteps_per_episode >= COUNTABLE:
+        raise ValueError(
+            f"n_episodes = {n_episodes} x timesteps_per_episode = {timesteps_per_episode} makes a collection of 2**31 "
+            "experiences or more; lower one of them"
+        )
+
+
+def _widths(name: str, values: Any) -> tuple[int, ...]:
+    """The widths of hidden layers as a tuple of ints."""
+    if not isinstance(values, Sequence) or isinstance(values, str) or not values:
+        raise ValueError(f"{name} = {values!r} must hold at least one width, such as (128, 64)")
+    _check_all(name, values, lambda x: isinstance(x, numbers.Integral) and x >= 1, "at least 1, and whole")
+    return tuple(int(x) for x in values)
+
+
+_FINITE: tuple[Callable[[Any], bool], str] = math.isfinite, "that is finite"
+_ABOVE_0: tuple[Callable[[Any], bool], str] = lambda x: 0 < x < math.inf, "above 0"
+_FROM_0: tuple[Callable[[Any], bool], str] = lambda x: 0 <= x < math.inf, "of at least 0"
+_SHARE: tuple[Callable[[Any], bool], str] = lambda x: 0 <= x <= 1, "in [0, 1]"
+_HYPERS = {
+    **dict.fromkeys(("barrier_scale", "diversity_scale", "curiosity_scale", "risk_weight", "entropy_coef"), _FINITE),
+    **dict.fromkeys(("clip", "max_grad_norm", "huber_delta"), _ABOVE_0),
+    **dict.fromkeys(("learning_rate", "curiosity_learning_rate", "curiosity_max_reward", "value_coef"), _FROM_0),
+    **dict.fromkeys(("priority_exponent", "importance_start", "importance_end"), _FROM_0),
+    **dict.fromkeys(("gamma", "gae_lambda", "tau", "epsilon_start", "epsilon_end", "epsilon_fraction"), _SHARE),
+}
+
+
+def _check_hypers(name: str, hypers: Any) -> None:
+    """Checks the numbers among hyperparameters; arrays are a sweep's, and traced ones have no value yet."""
+    for field in dataclasses.fields(hypers):
+        value, own_name = getattr(hypers, field.name), f"{name}.{field.name}"
+        if dataclasses.is_dataclass(value):
+            _check_hypers(own_name, value)
+        elif isinstance(value, float) or not hasattr(value, "dtype"):
+            _check(own_name, value, *_HYPERS[field.name])
 
 
 def _check_all(name: str, values: Sequence[float], accept: Callable[[Any], bool], wanted: str) -> None:

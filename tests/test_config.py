@@ -163,3 +163,56 @@ def test_counts_are_whole_numbers_of_at_least_one(value):
     for make, name in ((jt.EnvConfig, "episode_length"), (jt.PPOConfig, "updates")):
         with pytest.raises(ValueError, match=rf"{name} = {value} must be a whole number of at least 1"):
             make(**{name: value})
+
+
+@pytest.mark.parametrize("count", ["updates", "n_episodes", "minibatches"])
+def test_counts_that_outgrow_the_devices_integers_are_refused(count):
+    with pytest.raises(ValueError, match=rf"{count} = 99999999999 must be .* below 2\*\*31"):
+        jt.PPOConfig(**{count: 99_999_999_999})
+
+
+def test_a_collection_that_outgrows_the_devices_integers_is_refused():
+    with pytest.raises(
+        ValueError, match=r"n_episodes = 65536 x timesteps_per_episode = 32768 makes a collection of 2\*\*31"
+    ):
+        jt.PPOConfig(n_episodes=2**16, timesteps_per_episode=2**15)
+
+
+@pytest.mark.parametrize("config", [jt.PPOConfig, jt.DQNConfig])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, "fast", None])
+def test_hyperparameters_out_of_range_are_named_with_what_was_wanted(config, value):
+    hypers = config().hypers
+    signed = ("barrier_scale", "diversity_scale", "curiosity_scale", "risk_weight", "entropy_coef")
+    for field in dataclasses.fields(hypers):
+        if field.name == "reward":
+            continue
+        if value == -1.0 and field.name in signed:
+            config(hypers=dataclasses.replace(hypers, **{field.name: value}))
+            continue
+        with pytest.raises(ValueError, match=rf"{field.name} = {value!r} must be a number"):
+            config(hypers=dataclasses.replace(hypers, **{field.name: value}))
+    for field in dataclasses.fields(RewardScales):
+        if value == -1.0 and field.name in signed:
+            continue
+        reward = dataclasses.replace(hypers.reward, **{field.name: value})
+        with pytest.raises(ValueError, match=rf"{field.name} = {value!r} must be a number"):
+            config(hypers=dataclasses.replace(hypers, reward=reward))
+
+
+@pytest.mark.parametrize("name", ["gamma", "gae_lambda"])
+def test_a_discount_above_one_is_refused(name):
+    with pytest.raises(ValueError, match=rf"{name} = 1\.5 must be a number in \[0, 1\]"):
+        jt.PPOConfig(hypers=PPOHypers(**{name: 1.5}))
+
+
+@pytest.mark.parametrize("name", ["actor_hidden", "critic_hidden", "curiosity_hidden"])
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        *((empty, r"must hold at least one width") for empty in ((), "64", 64, None)),
+        *((wrong, r"must be at least 1, and whole") for wrong in ((0,), (-3,), (8.5,), ((8,),))),
+    ],
+)
+def test_hidden_layers_are_whole_widths_and_at_least_one(name, value, message):
+    with pytest.raises(ValueError, match=rf"{name}(\[0\])? = .* {message}"):
+        jt.PPOConfig(**{name: value})

@@ -74,7 +74,9 @@ def test_stopping_and_resuming_equals_never_stopping_bit_for_bit(
 
 
 def test_a_nan_names_what_it_came_from() -> None:
-    config = dataclasses.replace(CONFIG, hypers=dataclasses.replace(CONFIG.hypers, gamma=float("nan")))
+    config = dataclasses.replace(
+        CONFIG, hypers=dataclasses.replace(CONFIG.hypers, gamma=jax.numpy.nan * jax.numpy.ones(()))
+    )
     with pytest.raises(NonFiniteError) as caught:
         train_dqn(MARKET, config, KEY, quiet=True)
     assert (caught.value.update, caught.value.term) == (1, TERMS[3])
