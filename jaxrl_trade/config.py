@@ -389,7 +389,7 @@ def _widths(name: str, values: Any) -> tuple[int, ...]:
     """The widths of hidden layers as a tuple of ints."""
     if not isinstance(values, Sequence) or isinstance(values, str) or not values:
         raise ValueError(f"{name} = {values!r} must hold at least one width, such as (128, 64)")
-    _check_all(name, values, lambda x: isinstance(x, numbers.Integral) and x >= 1, "at least 1, and whole")
+    _check_all(name, values, lambda x: isinstance(x, numbers.Integral) and int(x) >= 1, "at least 1, and whole")
     return tuple(int(x) for x in values)
 
 
