@@ -289,13 +289,31 @@ def test_inspect_fails_where_a_feature_looks_ahead(
     assert "look-ahead in" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("agent", ["PPO", "DQN"])
 @pytest.mark.parametrize("preset", ["net", "plan"])
-def test_the_flags_default_to_the_preset(preset: str) -> None:
-    from jaxrl_trade.cli import parse
-    from jaxrl_trade.cli.train import PRESETS, SIZES, TrainPPO
+def test_the_flags_default_to_the_preset(preset: str, agent: str) -> None:
+    from jaxrl_trade.cli import parse, train
 
+    kind = getattr(train, f"Train{agent}")
     words = [] if preset == "net" else [f"--preset={preset}"]
-    assert parse(TrainPPO, words, "x").config() == PRESETS[preset](**SIZES)
+    config = parse(kind, words, "x").config()
+    assert config == kind.short_run(preset)
+    usual = {
+        "net": {"PPO": jt.PPOConfig.net, "DQN": jt.DQNConfig.net},
+        "plan": {"PPO": jt.PPOConfig, "DQN": jt.DQNConfig},
+    }
+    assert config.env == usual[preset][agent]().env
+    assert config.hypers.reward == usual[preset][agent]().hypers.reward
+
+
+def test_flags_of_dqn_reach_its_config() -> None:
+    from jaxrl_trade.cli import parse
+    from jaxrl_trade.cli.train import TrainDQN
+
+    words = ["--double", "--n-step", "5", "--tau", "0.1", "--leverage", "2", "--risk-weight", "0.5"]
+    config = parse(TrainDQN, words, "x").config()
+    assert (config.double, config.n_step, config.hypers.tau) == (True, 5, 0.1)
+    assert (config.env.leverage, config.hypers.reward.risk_weight) == (2.0, 0.5)
 
 
 def test_help_lists_the_commands_and_the_flags(capsys: pytest.CaptureFixture) -> None:

@@ -1,4 +1,6 @@
-"""The command line: `jaxrl-trade train ppo`, `backtest`, `inspect`. Finds the command, parses its flags, turns errors into a line.
+"""The command line: `jaxrl-trade train ppo`, `train dqn`, `backtest`, `inspect`.
+
+Finds the command, parses its flags, turns errors into a line.
 
 A command is a frozen dataclass whose fields are its flags and whose `run(command_line)` returns the exit code; a new one is a
 line in `COMMANDS`. Exit codes: 0 done (also after SIGTERM, with a checkpoint), 1 a check failed, 2 a mistake to correct,
@@ -20,6 +22,7 @@ PROGRAM = "jaxrl-trade"
 # words -> where its class is, and what --help says of it
 COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("train", "ppo"): ("jaxrl_trade.cli.train:TrainPPO", "train a PPO agent and backtest it on bars it never saw"),
+    ("train", "dqn"): ("jaxrl_trade.cli.train:TrainDQN", "train a dueling DQN and backtest it on bars it never saw"),
     ("backtest",): ("jaxrl_trade.cli.backtest:Backtest", "backtest a trained run, on its test bars or on another file"),
     ("inspect",): (
         "jaxrl_trade.cli.inspect:Inspect",

@@ -1,4 +1,4 @@
-"""`jaxrl-trade train ppo`: bars, features, splits, training with validation, and a backtest on the bars it never saw."""
+"""`jaxrl-trade train ppo` and `train dqn`: bars, features, splits, training with validation, and a backtest on bars never seen."""
 
 from __future__ import annotations
 
@@ -8,133 +8,33 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import jax
 import tyro
 
 from jaxrl_trade.cli.backtest import reproduction, save
 from jaxrl_trade.cli.data import Prepared, ReadFlags, load, load_again, prepare
-from jaxrl_trade.config import AgentConfig, ComputeDtype, Fill, PPOConfig, RewardBase, Schedule, Sizing, TimeLimit
-from jaxrl_trade.train.loop import TrainResult, train_agent, train_ppo
+from jaxrl_trade.cli.flags import AccountFlags, DQNFlags, DQNRunFlags, PPOFlags, PPORunFlags, RewardFlags, flags_of
+from jaxrl_trade.config import AgentConfig, DQNConfig, PPOConfig
+from jaxrl_trade.train.agent import agent_of
+from jaxrl_trade.train.loop import TrainResult, train_agent
 from jaxrl_trade.train.run import load_config, read_facts
 
 Preset = Literal["net", "plan"]
-PRESETS: dict[str, Callable[..., PPOConfig]] = {"net": PPOConfig.net, "plan": PPOConfig}
-# sized for a laptop's CPU and a demo of a few minutes; a GPU takes many more episodes
-SIZES = {"updates": 100, "n_episodes": 32, "timesteps_per_episode": 250}
-Flags = TypeVar("Flags")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RunFlags:
-    """Size and pace of training."""
+class _Train:
+    """What the training of both agents takes. The bars are split by time: 70 % to train, 15 % to validate, 15 % to test."""
 
-    updates: int
-    """Collections, each followed by an update of the networks."""
-    n_episodes: int
-    """Episodes side by side."""
-    timesteps_per_episode: int
-    """Bars per collection."""
-    epochs: int
-    """Passes over a collection."""
-    minibatches: int
-    """Per epoch."""
-    schedule: Schedule
-    """Of the learning rates."""
-    target_kl: Annotated[float | None, tyro.conf.arg(metavar="NATS")]
-    """Ends an update early once the policy has moved this far."""
-    value_clip: Annotated[float | None, tyro.conf.arg(metavar="REWARD")]
-    """Clips the change of a value prediction."""
-    compute_dtype: ComputeDtype
-    """Precision of the matrix products."""
-    actor_hidden: tuple[int, ...]
-    """Widths of the actor's hidden layers."""
-    critic_hidden: tuple[int, ...]
-    """Widths of the critic's."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class HyperFlags:
-    """PPO."""
-
-    learning_rate: float
-    """Of actor and critic (Adam)."""
-    curiosity_learning_rate: float
-    """Of the curiosity model (Adam)."""
-    clip: float
-    """Of the probability ratio."""
-    entropy_coef: float
-    """Weight of the entropy bonus."""
-    value_coef: float
-    """Weight of the value loss."""
-    max_grad_norm: float
-    """Global norm, for actor and critic each."""
-    gamma: float
-    """Discount per bar."""
-    gae_lambda: float
-    """Of the advantages, per bar."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RewardFlags:
-    """Weights of the reward's parts; 1000 is one unit of log return."""
-
-    barrier_scale: float
-    """Of the triple barrier."""
-    diversity_scale: float
-    """Of the penalty for always doing the same."""
-    curiosity_scale: float
-    """Of the curiosity bonus."""
-    curiosity_max_reward: float
-    """Cap of the curiosity bonus."""
-    risk_weight: float
-    """Of the drawdown."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class AccountFlags:
-    """Rules of the account."""
-
-    initial_capital: float
-    """Currency."""
-    sizing: Sizing
-    """Largest position: in units, or a multiple of the capital."""
-    max_position: float
-    """Units, with sizing units."""
-    leverage: float
-    """Multiple of the capital, with sizing leverage."""
-    spread: float
-    """Fraction of the price."""
-    fill: Fill
-    """Takers trade at this close, or at the next open."""
-    reward_base: RewardBase
-    """Log return of the price in the position's direction, or of the equity after costs."""
-    time_limit: TimeLimit
-    """An episode's last value is 0, or the critic's."""
-    reserve_fraction: Annotated[float | None, tyro.conf.arg(metavar="FRACTION")]
-    """Of the capital, kept in cash."""
-    ruin_fraction: float
-    """Of the capital, at which an episode ends."""
-    episode_length: int
-    """Bars."""
-    barrier_profit_mult: float
-    """Multiple of the entry price."""
-    barrier_loss_mult: float
-    """Multiple of the entry price."""
-    barrier_max_bars: int
-    """Bars held before a barrier expires."""
-    diversity_window: int
-    """Actions looked back on."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainPPO:
-    """Trains a PPO agent, chooses the weights that do best on validation bars after costs, and backtests them on test bars.
-
-    The bars are split by time: 70 % to train, 15 % to validate, 15 % to test. Ctrl-C ends training with a checkpoint;
-    `--resume RUN [--updates N] [--data FILE]` goes on from it.
-    """
+    agent: ClassVar[str]
+    presets: ClassVar[dict[str, Callable[..., Any]]]
+    # for a laptop's CPU and a demo of a few minutes, and a learning rate for so short a run; a GPU takes many more episodes
+    sizes: ClassVar[dict[str, int]]
+    pace: ClassVar[dict[str, float]]
+    run_flags: ClassVar[type]
+    hyper_flags: ClassVar[type]
 
     data: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: the bundled sample)")] = (
         None
@@ -153,8 +53,8 @@ class TrainPPO:
     """Updates between checkpoints, and between validations."""
     preset: Preset = "net"
     """The defaults of all flags below: costs count, or the figures of the original plan."""
-    training: RunFlags
-    ppo: HyperFlags
+    training: Any
+    hypers: Any
     reward: RewardFlags
     account: AccountFlags
 
@@ -163,22 +63,28 @@ class TrainPPO:
         """The class that these words fill, and its defaults: those of the preset, or none for a run to resume."""
         given = dict(itertools.pairwise([part for word in words for part in word.split("=", 1)] + [""]))
         if "--resume" in given:
-            return ResumePPO, None
+            return Resume, None
         preset: Preset = "plan" if given.get("--preset") == "plan" else "net"  # tyro refuses another word itself
-        config = PRESETS[preset](**SIZES)
+        config = cls.short_run(preset)
         return cls, cls(
             preset=preset,
-            training=_flags(RunFlags, config),
-            ppo=_flags(HyperFlags, config.hypers),
-            reward=_flags(RewardFlags, config.hypers.reward),
-            account=_flags(AccountFlags, config.env),
+            training=flags_of(cls.run_flags, config),
+            hypers=flags_of(cls.hyper_flags, config.hypers),
+            reward=flags_of(RewardFlags, config.hypers.reward),
+            account=flags_of(AccountFlags, config.env),
         )
 
-    def config(self) -> PPOConfig:
+    @classmethod
+    def short_run(cls, preset: Preset) -> AgentConfig:
+        """The command's defaults."""
+        config = cls.presets[preset](**cls.sizes)
+        return dataclasses.replace(config, hypers=dataclasses.replace(config.hypers, **cls.pace))
+
+    def config(self) -> AgentConfig:
         """The preset with the flags."""
-        preset = PRESETS[self.preset]()
+        preset = self.presets[self.preset]()
         reward = dataclasses.replace(preset.hypers.reward, **vars(self.reward))
-        hypers = dataclasses.replace(preset.hypers, **vars(self.ppo), reward=reward)
+        hypers = dataclasses.replace(preset.hypers, **vars(self.hypers), reward=reward)
         env = dataclasses.replace(preset.env, **vars(self.account))
         return dataclasses.replace(preset, **vars(self.training), env=env, hypers=hypers)
 
@@ -188,9 +94,9 @@ class TrainPPO:
         prepared = prepare(load(self.data, options))
         print("\n".join(prepared.lines()), flush=True)
         prepared.markets["train"].valid_starts(config.env.episode_length)  # before there is a folder
-        folder = self.out or _fresh_folder(f"ppo-{prepared.bars.symbol}-{self.preset}")
+        folder = self.out or _fresh_folder(f"{self.agent}-{prepared.bars.symbol}-{self.preset}")
         facts = {"command": command_line, "seed": self.seed, "data": prepared.facts(self.data, options)}
-        result = train_ppo(
+        result = train_agent(
             prepared.markets["train"],
             config,
             jax.random.key(self.seed),
@@ -203,8 +109,44 @@ class TrainPPO:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ResumePPO:
-    """Goes on with a run from its last checkpoint, with its own settings, and backtests it as `train ppo` does."""
+class TrainPPO(_Train):
+    """Trains a PPO agent, chooses the weights that do best on validation bars after costs, and backtests them on test bars.
+
+    The bars are split by time: 70 % to train, 15 % to validate, 15 % to test. Ctrl-C ends training with a checkpoint;
+    `--resume RUN [--updates N] [--data FILE]` goes on from it.
+    """
+
+    agent = "ppo"
+    presets: ClassVar = {"net": PPOConfig.net, "plan": PPOConfig}
+    sizes: ClassVar = {"updates": 100, "n_episodes": 32, "timesteps_per_episode": 250}
+    pace: ClassVar = {"learning_rate": 1e-3}  # chosen in docs/results.md
+    run_flags, hyper_flags = PPORunFlags, PPOFlags
+
+    training: PPORunFlags
+    hypers: PPOFlags
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainDQN(_Train):
+    """Trains a dueling DQN, chooses the weights that do best on validation bars after costs, and backtests them on test bars.
+
+    The bars are split by time: 70 % to train, 15 % to validate, 15 % to test. Ctrl-C ends training with a checkpoint;
+    `--resume RUN [--updates N] [--data FILE]` goes on from it.
+    """
+
+    agent = "dqn"
+    presets: ClassVar = {"net": DQNConfig.net, "plan": DQNConfig}
+    sizes: ClassVar = {"updates": 200}
+    pace: ClassVar = {}
+    run_flags, hyper_flags = DQNRunFlags, DQNFlags
+
+    training: DQNRunFlags
+    hypers: DQNFlags
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Resume:
+    """Goes on with a run from its last checkpoint, with its own settings, and backtests it as training does."""
 
     resume: Annotated[Path, tyro.conf.arg(metavar="RUN")]
     """Folder of the run."""
@@ -241,7 +183,7 @@ def _finish(result: TrainResult, prepared: Prepared, config: AgentConfig, folder
     from jaxrl_trade.backtesting import backtest
 
     if result.stopped_by is not None:
-        print(f"resume with: jaxrl-trade train ppo --resume {folder}", file=sys.stderr)
+        print(f"resume with: jaxrl-trade train {agent_of(config).name} --resume {folder}", file=sys.stderr)
         return 130 if result.stopped_by == "SIGINT" else 0
     test, facts = prepared.ranges["test"], read_facts(folder)
     choice = str(result.choice)
@@ -249,10 +191,6 @@ def _finish(result: TrainResult, prepared: Prepared, config: AgentConfig, folder
     print(report.summary())
     print(save(report, folder / "test", folder, result.history, reproduction(facts, facts["command"])))
     return 0
-
-
-def _flags(kind: type[Flags], source: Any) -> Flags:
-    return kind(**{field.name: getattr(source, field.name) for field in dataclasses.fields(kind)})  # type: ignore[arg-type]
 
 
 def _fresh_folder(name: str) -> Path:
