@@ -57,13 +57,18 @@ class Market:
         """A Market with the 51 features of each instrument; the warm-up bars of each are dropped.
 
         Raises:
-          ValueError: too few bars for the features' warm-up, or two instruments of one name.
+          ValueError: something else than Bars, too few bars for the features' warm-up, or two instruments of one name.
         """
-        from jaxrl_trade.bars import features
+        from jaxrl_trade.bars import Bars, features
 
         each = [bars] if not isinstance(bars, Sequence) else list(bars)
         if not each:
             raise ValueError("bars is an empty list; give at least one Bars")
+        for i, b in enumerate(each):
+            if not isinstance(b, Bars):
+                raise ValueError(
+                    f"bars[{i}] is a {type(b).__name__}; give Bars, as load_bars and sample_bars make them"
+                )
         tables = [features(b) for b in each]
         frames = [b.frame.loc[t.index] for b, t in zip(each, tables, strict=True)]
         minutes = [t.index.as_unit("s").asi8 // 60 for t in tables]
@@ -99,9 +104,10 @@ class Market:
           time: `[T]` minutes since 1970, ascending within an instrument; None numbers each instrument's bars from 0.
           feature_names: F names, or none.
         Raises:
-          ValueError: wrong shapes, values that are not finite, prices that are not positive, low above or high below the others.
+          ValueError: wrong shapes, values that are not finite or too large for the device's floats, prices that are not positive,
+            low above or high below the others.
         """
-        features, close = np.asarray(features, np.float64), np.asarray(close, np.float64)
+        features, close = _numbers("features", features), _numbers("close", close)
         if close.ndim != 1 or len(close) < 2:
             raise ValueError(f"close has shape {close.shape}; a Market needs one axis of at least 2 bars")
         if features.ndim != 2 or len(features) != len(close):
@@ -118,10 +124,11 @@ class Market:
             raise ValueError(
                 f"features[{t}, {f}] = {features[t, f]} is not finite; drop the warm-up rows or fill the gap"
             )
+        _check_range(prices, features)
         last = np.append(first[1:], len(close)) - 1
         if time is None:
             time = np.concatenate([np.arange(b - a + 1) for a, b in zip(first, last, strict=True)])
-        time = _check_time(np.asarray(time), first, len(close))
+        time = _check_time(time, first, len(close))
         segments = np.stack([first, last], axis=1)
         return cls(
             features=jnp.asarray(features, float),
@@ -149,6 +156,8 @@ class Market:
         Raises:
           ValueError: an instrument of this split is too short for one episode; the message names it.
         """
+        if not isinstance(episode_length, (int, np.integer)) or episode_length < 1:
+            raise ValueError(f"episode_length = {episode_length!r} must be a whole number of at least 1")
         for name, (first, last) in zip(self.instruments, np.asarray(self.segments), strict=True):
             if last - first < episode_length:
                 raise ValueError(
@@ -175,6 +184,8 @@ class Market:
         if isinstance(starts, jax.core.Tracer) or isinstance(self.last_bar, jax.core.Tracer):
             return
         flat, last_bar = np.ravel(np.asarray(starts)), np.asarray(self.last_bar)
+        if flat.dtype.kind not in "iu":
+            raise ValueError(f"{name} holds {flat.dtype}, but bars are whole numbers; see market.valid_starts")
         inside = (flat >= 0) & (flat < self.n_bars)
         left = np.where(inside, last_bar[np.clip(flat, 0, self.n_bars - 1)] - flat, -1)
         for i in np.flatnonzero(left < episode_length)[:1]:
@@ -216,13 +227,14 @@ def split(market: Market, fractions: Sequence[float] = (0.7, 0.15, 0.15), embarg
     Raises:
       ValueError: fractions that are not positive or exceed 1, a negative embargo, or a split left empty by them.
     """
-    if not fractions or min(fractions) <= 0 or sum(fractions) > 1 + 1e-9:
-        raise ValueError(f"fractions = {tuple(fractions)} must be positive and sum to at most 1")
-    if embargo < 0:
-        raise ValueError(f"embargo = {embargo} must be 0 bars or more")
+    parts = _numbers("fractions", fractions)
+    if parts.ndim != 1 or not len(parts) or not (parts > 0).all() or not parts.sum() <= 1 + 1e-9:
+        raise ValueError(f"fractions = {fractions} must be a list of shares, each positive, that sum to at most 1")
+    if not isinstance(embargo, (int, np.integer)) or embargo < 0:
+        raise ValueError(f"embargo = {embargo!r} must be 0 bars or more, a whole number")
     time, whole = np.asarray(market.time), np.asarray(market.segments)
     moments = np.unique(np.concatenate([time[a : b + 1] for a, b in whole]))
-    cuts = [round(x * len(moments)) for x in np.cumsum([0.0, *fractions])]
+    cuts = [round(x * len(moments)) for x in np.cumsum([0.0, *parts])]
     splits = []
     for i, (begin, end) in enumerate(itertools.pairwise(cuts)):
         segments = np.array([_bars_between(time, a, b, moments, begin, end) for a, b in whole])
@@ -274,7 +286,7 @@ def _instruments(instrument: Any, n_bars: int) -> tuple[tuple[str, ...], np.ndar
 
 def _complete_prices(close: np.ndarray, low: Any, high: Any, open: Any, first: np.ndarray) -> dict[str, np.ndarray]:
     given = {"open": open, "high": high, "low": low}
-    prices = {name: np.asarray(value, np.float64) for name, value in given.items() if value is not None}
+    prices = {name: _numbers(name, value) for name, value in given.items() if value is not None}
     for name, value in prices.items():
         if value.shape != close.shape:
             raise ValueError(f"{name} has shape {value.shape}, close has {len(close)} bars")
@@ -286,9 +298,26 @@ def _complete_prices(close: np.ndarray, low: Any, high: Any, open: Any, first: n
     return {"close": close, **prices}  # close first: an error in it must not be reported of a price derived from it
 
 
-def _check_time(time: np.ndarray, first: np.ndarray, n_bars: int) -> np.ndarray:
+def _numbers(name: str, values: Any) -> np.ndarray:
+    """Values as float64."""
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind not in "cSUmM":  # NumPy would read text, drop imaginary parts and count days
+            return array.astype(np.float64)
+        problem = f"holds {array.dtype}"
+    except (ValueError, TypeError) as error:
+        problem = f"is no array of numbers ({error})"
+    raise ValueError(f"{name} {problem}; it must hold real numbers")
+
+
+def _check_time(values: Any, first: np.ndarray, n_bars: int) -> np.ndarray:
+    time = _numbers("time, in minutes since 1970,", values)
     if time.shape != (n_bars,):
         raise ValueError(f"time has shape {time.shape}, close has {n_bars} bars")
+    whole = (np.abs(time) < 2**31) & (np.floor(time) == time)
+    for t in np.flatnonzero(~whole)[:1]:
+        raise ValueError(f"time[{t}] = {time[t]} must be whole minutes since 1970, below 2**31")
+    time = time.astype(np.int64)
     falls = np.flatnonzero(time[1:] < time[:-1]) + 1
     for t in falls[~np.isin(falls, first)][:1]:
         raise ValueError(
@@ -305,3 +334,15 @@ def _check_prices(prices: dict[str, np.ndarray]) -> None:
         for t in np.flatnonzero((prices["low"] > prices[name]) | (prices["high"] < prices[name]))[:1]:
             low, high, value = prices["low"][t], prices["high"][t], prices[name][t]
             raise ValueError(f"{name}[{t}] = {value} lies outside low {low} to high {high} of its bar")
+
+
+def _check_range(prices: dict[str, np.ndarray], features: np.ndarray) -> None:
+    """Refuses what the device's floats would turn into an infinity or, of a price, into 0."""
+    floats = np.finfo(jnp.zeros(()).dtype)
+    for name, value in prices.items():
+        for t in np.flatnonzero((value < floats.tiny) | (value > floats.max))[:1]:
+            raise ValueError(
+                f"{name}[{t}] = {value[t]} is no price that {floats.dtype} can hold; give prices in another unit"
+            )
+    for t, f in np.argwhere(np.abs(features) > floats.max)[:1]:
+        raise ValueError(f"features[{t}, {f}] = {features[t, f]} is too large for {floats.dtype}; scale the feature")

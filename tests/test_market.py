@@ -79,6 +79,12 @@ def test_draws_of_starts_are_uniform_over_the_valid_ones():
         ({"close": [10, 11, 12], "low": [9, 9]}, r"low has shape \(2,\).*3 bars"),
         ({"close": [10]}, r"at least 2 bars"),
         ({"close": [[10, 11], [12, 13]]}, r"close has shape \(2, 2\)"),
+        ({"close": ["10", "11", "12"]}, r"close holds <U2; it must hold real numbers"),
+        ({"close": [10, 11 + 1j, 12]}, r"close holds complex128"),
+        ({"close": [10, [11], 12]}, r"close is no array of numbers"),
+        ({"close": [10, 11, 12], "low": "x"}, r"low holds <U1"),
+        ({"close": [1e300, 1e300, 1e300]}, r"close\[0\] = 1e\+300 is no price that float32 can hold"),
+        ({"close": [1.0, 1e-40, 1.0]}, r"close\[1\] = 1e-40 is no price that float32 can hold"),
     ],
 )
 def test_prices_that_cannot_be_are_refused_with_their_bar(prices, message):
@@ -91,6 +97,22 @@ def test_features_of_another_length_or_not_finite_are_refused():
         jt.Market.from_arrays(np.zeros((4, 1)), [10, 11, 12])
     with pytest.raises(ValueError, match=r"features\[2, 1\] = nan"):
         jt.Market.from_arrays([[0, 0], [0, 0], [0, np.nan]], [10, 11, 12])
+    with pytest.raises(ValueError, match=r"features\[1, 0\] = -1e\+39 is too large for float32"):
+        jt.Market.from_arrays([[0], [-1e39], [0]], [10, 11, 12])
+    with pytest.raises(ValueError, match=r"features holds <U1"):
+        jt.Market.from_arrays([["a"], ["b"], ["c"]], [10, 11, 12])
+
+
+def test_only_bars_make_a_market_of_bars():
+    for wrong in ("prices.csv", None, [np.zeros(3)]):
+        with pytest.raises(ValueError, match=r"bars\[0\] is a \w+; give Bars, as load_bars"):
+            jt.Market.from_bars(wrong)
+
+
+@pytest.mark.parametrize("length", [0, -1, 1.5, "x", None])
+def test_an_episode_is_a_whole_number_of_bars(length):
+    with pytest.raises(ValueError, match=rf"episode_length = {length!r} must be a whole number of at least 1"):
+        market().valid_starts(length)
 
 
 def test_instruments_must_label_every_bar_and_lie_together():
@@ -138,7 +160,14 @@ def test_a_start_in_another_split_or_in_the_embargo_is_refused():
     [
         ((0.8, 0.3), 0, r"fractions = \(0\.8, 0\.3\)"),
         ((0.5, 0.0), 0, r"fractions = \(0\.5, 0\.0\)"),
+        ((0.5, float("nan")), 0, r"fractions = \(0\.5, nan\)"),
+        (0.5, 0, r"fractions = 0\.5 must be a list of shares"),
+        ((), 0, r"fractions = \(\) must be a list of shares"),
+        (("a",), 0, r"fractions holds <U1"),
+        (None, 0, r"fractions = None must be|fractions is no array"),
         ((0.5, 0.5), -1, r"embargo = -1"),
+        ((0.5, 0.5), 1.5, r"embargo = 1\.5 .* whole number"),
+        ((0.5, 0.5), None, r"embargo = None .* whole number"),
         ((0.9, 0.1), 10, r"split 1 .*no bars left after an embargo of 10"),
     ],
 )
@@ -159,6 +188,27 @@ def test_times_that_fall_within_an_instrument_are_refused():
     with pytest.raises(ValueError, match=r"time\[2\] = 1 comes before time\[1\] = 5"):
         market(4, time=[0, 5, 1, 6])
     market(4, instrument=["A", "A", "B", "B"], time=[4, 5, 1, 6])  # another instrument begins afresh
+
+
+@pytest.mark.parametrize(
+    ("time", "message"),
+    [
+        ([0, 1, np.nan, 3], r"time\[2\] = nan must be whole minutes"),
+        ([0, 0.5, 1, 2], r"time\[1\] = 0\.5 must be whole minutes"),
+        ([0, 1, 2, 1_600_000_000_000], r"time\[3\] = 16.* must be whole minutes since 1970, below 2\*\*31"),
+        (np.datetime64("2020-01-01") + np.arange(4), r"time, in minutes since 1970, holds datetime64\[D\]"),
+        (["a"] * 4, r"time, in minutes since 1970, holds <U1"),
+    ],
+)
+def test_times_that_are_no_minutes_are_refused(time, message):
+    with pytest.raises(ValueError, match=message):
+        market(4, time=time)
+
+
+@pytest.mark.parametrize("starts", [[0.5], ["a"], None, [True]])
+def test_starts_that_are_no_whole_numbers_are_refused(starts):
+    with pytest.raises(ValueError, match=r"starts holds \S+, but bars are whole numbers"):
+        jt.env.reset(market(), jt.EnvConfig(episode_length=4), starts)
 
 
 def test_the_last_bar_of_each_instrument_is_known():

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 
 from jaxrl_trade.config import EnvConfig, Execution
@@ -97,9 +98,13 @@ def step(
       market: the bars.
       config: the account's rules.
     Raises:
-      ValueError: a concrete action outside the table, or a concrete restart bar that is no valid start.
+      ValueError: another number of actions than episodes, a concrete action outside the table, or a concrete restart bar that is
+        no valid start.
     """
     check_actions(action, config.n_actions)
+    for name, given in (("action", action), ("restart_bars", restart_bars)):
+        if jnp.shape(given) not in ((), jnp.shape(state.account.bar)):
+            raise ValueError(f"{name} has shape {jnp.shape(given)}, the episodes {jnp.shape(state.account.bar)}")
     market.check_starts(restart_bars, config.episode_length, "restart_bars")
     action = jnp.clip(jnp.asarray(action, jnp.int32), 0, config.n_actions - 1)
     restart_bars = jnp.clip(jnp.asarray(restart_bars, jnp.int32), 0, market.n_bars - 1)
@@ -142,12 +147,14 @@ def check_actions(action: Any, n_actions: int) -> None:
     """Refuses concrete actions outside [0, A); traced ones pass (look-ups clip them).
 
     Raises:
-      ValueError: names the first action that is out of range.
+      ValueError: names the first action that is out of range, or the type of what are no whole numbers.
     """
     if isinstance(action, jax.core.Tracer):
         return
-    flat = jnp.ravel(jnp.asarray(action))
+    flat = np.ravel(np.asarray(action))
+    if flat.dtype.kind not in "iu":
+        raise ValueError(f"action holds {flat.dtype}; actions are whole numbers in [0, {n_actions})")
     wrong = (flat < 0) | (flat >= n_actions)
     if wrong.any():
-        i = int(jnp.argmax(wrong))
+        i = int(np.argmax(wrong))
         raise ValueError(f"action[{i}] = {int(flat[i])} is not in [0, {n_actions}), the actions of the execution table")

@@ -316,3 +316,22 @@ def test_a_concrete_action_or_restart_bar_that_is_impossible_is_refused():
         jt.env.step(state, np.array([-1, 0]), np.array([0, 0]), market, config)
     with pytest.raises(ValueError, match=r"35.*episode_length is 9"):
         jt.env.step(state, np.array([0, 0]), np.array([0, 35]), market, config)
+
+
+@pytest.mark.parametrize(
+    ("action", "restart", "message"),
+    [
+        ([0.5, 1.2], [0, 0], r"action holds float64; actions are whole numbers in \[0, 45\)"),
+        ([True, False], [0, 0], r"action holds bool"),
+        (None, [0, 0], r"action holds object"),
+        ([0], [0, 0], r"action has shape \(1,\), the episodes \(2,\)"),
+        ([[0, 1]], [0, 0], r"action has shape \(1, 2\), the episodes \(2,\)"),
+        ([0, 0], [0, 0, 0], r"restart_bars has shape \(3,\), the episodes \(2,\)"),
+    ],
+)
+def test_actions_of_another_type_or_number_are_refused(action, restart, message):
+    close = np.linspace(100.0, 110.0, 40)
+    market, config = jt.Market.from_arrays(np.zeros((40, 1)), close), jt.EnvConfig(episode_length=5)
+    state = jt.env.reset(market, config, np.array([0, 1]))
+    with pytest.raises(ValueError, match=message):
+        jt.env.step(state, action, restart, market, config)
