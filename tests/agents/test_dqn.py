@@ -106,6 +106,19 @@ def test_the_gradient_is_the_plain_formula_s_and_none_flows_through_the_target(l
         np.testing.assert_allclose(ours, formula, atol=1e-5 * float(jnp.abs(formula).max()))  # of the largest entry
 
 
+@pytest.mark.parametrize("config", [CONFIG, DOUBLE], ids=["plain", "double"])
+def test_the_kernels_and_xla_learn_the_same(learner, config):
+    batch, weights = random_batch(), weights_of()
+    grad = jax.value_and_grad(dqn.td_loss, has_aux=True)
+    (loss, errors), expected = grad(learner.dueling, learner.target, batch, weights, HYPERS, config)
+    kernels = dataclasses.replace(config, backend="interpret")
+    (again, errors_again), actual = grad(learner.dueling, learner.target, batch, weights, HYPERS, kernels)
+    np.testing.assert_allclose(again, loss, rtol=1e-5)
+    np.testing.assert_allclose(errors_again, errors, rtol=1e-4, atol=1e-5)  # float32 from split products
+    for ours, xla in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(ours, xla, atol=1e-5 * float(jnp.abs(xla).max()))  # of the largest entry
+
+
 def test_the_target_moves_tau_of_the_way(learner):
     moved = dqn.soft_update(learner.target, learner.dueling, 0.1)
     jax.tree.map(
