@@ -168,7 +168,7 @@ def _pass_kernel(ins: Inputs, outs: Outputs, *, sizes: Sizes, tiles: Tiles, delt
     outs.partials.loss[block] = jnp.sum(sums.loss)
 
 
-def _target_half(target: Target, unit: Array, real_unit: Array) -> Callable[..., Array]:
+def _target_half(target: Target, unit: Array, real_unit: Array) -> Callable[..., tuple[Array, Array | None]]:
     """Load the target head once; the result gives a tile's Bellman targets, given the tile's loaders.
 
     They come in two parts, `[rows]` and (two hidden arrays only) `[rows, HP]` products still to be summed along H: the

@@ -1,0 +1,90 @@
+"""Lowers every kernel for CUDA on any machine: the Triton IR is built and verified, nothing runs.
+
+`python -m tests.pallas_kernels.lower_for_cuda` prints one line a kernel. A process of its own, because a wrong shape
+can end it. JAX 0.10 assumes compute capability 9.0 where no GPU is; from 0.11 on an abstract device has to say so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import jax
+import jax.numpy as jnp
+
+from pallas_kernels import backend
+from tests.pallas_kernels import cases
+
+
+def abstract_h200() -> contextlib.AbstractContextManager:
+    from jax.sharding import AbstractMesh
+
+    try:
+        from jax.sharding import AbstractDevice, use_abstract_mesh
+    except ImportError:  # JAX 0.10
+        return contextlib.nullcontext()
+    try:
+        mesh = AbstractMesh((), (), abstract_device=AbstractDevice("NVIDIA H200", 1, "cuda"))
+    except TypeError:
+        return contextlib.nullcontext()
+    return use_abstract_mesh(mesh)
+
+
+def kernels() -> Iterator[tuple[str, Callable, tuple]]:
+    """Name, function and arguments: the public functions with the backend taken for compiled."""
+    import pallas_kernels as pk
+
+    for actions, batch, hidden, one_array in ((11, 100, 128, True), (45, 70_000, 128, False), (64, 33, 96, False)):
+        b = cases.random_batch(actions, batch, hidden=hidden)
+        rest = (b.target_params, *b.th, b.actions, b.rewards, b.discounts, b.weights)
+
+        def loss(params, h_v, h_a, tp, th_v, th_a, *vectors, one_array=one_array):
+            th = (th_a, th_a) if one_array else (th_v, th_a)
+            h = (h_a, h_a) if one_array else (h_v, h_a)
+            return pk.dueling_q_td_loss(params, tp, *h, *th, *vectors, backend="pallas")
+
+        name = f"A={actions} B={batch} H={hidden}"
+        yield f"td_loss {name}", jax.value_and_grad(loss, (0, 1, 2), has_aux=True), (b.params, *b.h, *rest)
+    b = cases.random_batch(45, 100)
+    heads = [b.params[key] for key in ("w_v", "b_v", "w_a", "b_a")]
+    q = jnp.zeros((100, 45))
+
+    def given(params, h, actions, targets):
+        return pk.dueling_q_td_loss(
+            params, None, h, h, None, None, actions, None, None, targets=targets, backend="pallas"
+        )
+
+    yield "td_loss with targets", jax.grad(given, has_aux=True), (b.params, b.h[0], b.actions, b.rewards)
+    batched = jax.vmap(jax.grad(given, has_aux=True), (None, 0, 0, 0))
+    stacked = jax.tree.map(lambda x: jnp.stack([x, x]), (b.h[0], b.actions, b.rewards))
+    yield "td_loss under vmap", batched, (b.params, *stacked)
+    half = jax.tree.map(lambda x: jnp.asarray(x, jnp.bfloat16), (b.params, b.h[0]))
+    yield "td_loss in bfloat16", jax.grad(given, has_aux=True), (*half, b.actions, b.rewards)
+    yield "dueling_q", lambda *args: pk.dueling_q(*args, backend="pallas"), (*b.h, *heads)
+    yield (
+        "dueling_q_backward",
+        lambda *args: pk.dueling_q_backward(*args, backend="pallas"),
+        (*b.h, heads[0], heads[2], q),
+    )
+    yield "bellman_target", lambda *args: pk.bellman_target(*args, backend="pallas"), (q, b.rewards, b.discounts, q)
+    yield (
+        "huber_td_loss",
+        lambda *args: pk.huber_td_loss(*args, backend="pallas"),
+        (q, b.actions, b.rewards),
+    )
+
+
+def main() -> None:
+    backend._has_gpu = lambda: True
+    for name, function, arguments in kernels():
+        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)), arguments)
+        with abstract_h200():
+            text = jax.jit(function).trace(*shapes).lower(lowering_platforms=("cuda",)).as_text()
+        calls = text.count("stablehlo.custom_call @__gpu$xla.gpu.triton")
+        assert calls > 0, name
+        assert "mosaic_gpu" not in text, name
+        print(f"lowered {name}: {calls} launches", flush=True)
+
+
+if __name__ == "__main__":
+    main()
