@@ -162,7 +162,7 @@ def dueling_q_td_loss(
         for name, values in (("rewards", rewards), ("discounts", discounts)):
             check_shape(name, values, (batch,), "[B], since targets is None")
 
-    mode = resolve(backend, faster=is_faster(batch, width, count), obstacle=obstacle(heads, [h_v, h_a, th_v, th_a]))
+    mode = resolve(backend, faster=is_faster(width, count), obstacle=obstacle(heads, [h_v, h_a, th_v, th_a]))
     if mode == "xla":
         return reference.dueling_q_td_loss(
             params, target_params, h_v, h_a, th_v, th_a, actions, rewards, discounts, weights, delta, targets
