@@ -304,9 +304,7 @@ class DQNConfig:
     learning_starts: int = 2**13  # experiences in the replay before the first gradient step
     n_step: int = 3  # rewards bundled into one target
     double: bool = False  # the online network chooses the action that the target network values
-    compute_dtype: ComputeDtype = (
-        "float32"  # of the hidden layers' products; the heads have their own, see pallas_kernels
-    )
+    compute_dtype: ComputeDtype = "float32"  # of the products; kernels of the heads are float32 in any case
     backend: Backend = "auto"  # of the dueling heads
     negative_slope: float = 0.01  # of the leaky ReLU
     shared_hidden: tuple[int, ...] = (256, 256)

@@ -8,6 +8,8 @@ import pytest
 
 # Most of the suite's time is compilation of programs that then run for milliseconds.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+# On a GPU, JAX's default for float32 products is TF32, off by 1e-3; references here are float64.
+os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "highest")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -19,6 +19,7 @@ from jaxrl_trade import networks
 from jaxrl_trade import replay as replays
 from jaxrl_trade.agents.optimisation import optimiser
 from jaxrl_trade.config import DQNConfig, DQNHypers, Scalar
+from jaxrl_trade.networks.precision import plain_products
 from jaxrl_trade.replay import Replay
 from jaxrl_trade.rollout.dqn import bellman_targets
 
@@ -75,21 +76,22 @@ def td_loss(
     else:
         targets = None
         th_v, th_a = network.streams(target, batch.next_obs)
-    return pk.dueling_q_td_loss(
-        networks.heads(dueling),
-        networks.heads(target),
-        h_v,
-        h_a,
-        th_v,
-        th_a,
-        batch.actions,
-        batch.rewards,
-        batch.discounts,
-        weights,
-        delta=hypers.huber_delta,
-        targets=targets,
-        backend=config.backend,
-    )
+    with plain_products(config.compute_dtype):
+        return pk.dueling_q_td_loss(
+            networks.heads(dueling),
+            networks.heads(target),
+            h_v,
+            h_a,
+            th_v,
+            th_a,
+            batch.actions,
+            batch.rewards,
+            batch.discounts,
+            weights,
+            delta=hypers.huber_delta,
+            targets=targets,
+            backend=config.backend,
+        )
 
 
 def update(

@@ -14,6 +14,7 @@ import pallas_kernels as pk
 from jaxrl_trade.config import Backend, ComputeDtype
 from jaxrl_trade.networks import layers
 from jaxrl_trade.networks.layers import Params
+from jaxrl_trade.networks.precision import plain_products
 
 Array = jax.Array
 
@@ -76,7 +77,8 @@ class Dueling(nn.Module):
 
     def _q(self, params: Params, h_v: Array, h_a: Array) -> Array:
         rows = h_v.reshape(-1, self.head_hidden), h_a.reshape(-1, self.head_hidden)
-        q = pk.dueling_q(*rows, **heads(params), backend=self.backend)
+        with plain_products(self.compute_dtype):
+            q = pk.dueling_q(*rows, **heads(params), backend=self.backend)
         return q.reshape(*h_v.shape[:-1], self.n_actions)
 
     def _activate(self, x: Array) -> Array:

@@ -67,6 +67,17 @@ def weights_of(seed: int = 4) -> np.ndarray:
     return np.random.default_rng(seed).random(B).astype(np.float32)
 
 
+@pytest.mark.parametrize(("compute_dtype", "precision"), [("float32", "HIGHEST"), ("tf32", "DEFAULT")])
+def test_every_product_of_loss_and_gradient_has_the_precision_of_the_config(learner, compute_dtype, precision):
+    config = dataclasses.replace(CONFIG, compute_dtype=compute_dtype, backend="xla")
+    with jax.default_matmul_precision(None):  # as outside these tests, where a GPU takes TF32
+        loss = lambda w: dqn.td_loss(w, learner.target, random_batch(), weights_of(), HYPERS, config)[0]  # noqa: E731
+        program = str(jax.make_jaxpr(jax.grad(loss))(learner.dueling))
+    products = program.split("dot_general[")[1:]
+    assert len(products) > 10
+    assert all(f"Precision.{precision}" in product.split("preferred")[0] for product in products)
+
+
 @pytest.mark.parametrize("config", [CONFIG, DOUBLE], ids=["plain", "double"])
 def test_the_loss_is_the_weighted_mean_of_huber_s_and_the_errors_are_rlax_s(learner, config):
     batch, weights = random_batch(), weights_of()
