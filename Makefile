@@ -19,7 +19,7 @@ demo: install          ## train on the bundled bars, backtest on bars never seen
 	$(BIN)/jaxrl-trade train ppo --out runs/demo
 
 test: install          ## the tests that fit in 10 minutes on 2 cores
-	$(BIN)/python -m pytest -q -m "not slow" --durations=15
+	$(BIN)/python -m pytest -q -n auto --dist loadscope -m "not slow" --durations=15
 
 test-slow: install     ## kills, fuzzing, two processes, learning on many seeds
 	$(BIN)/python -m pytest -q -m slow --durations=15
