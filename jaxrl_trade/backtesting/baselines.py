@@ -85,12 +85,14 @@ def random_timing(
       seed: of the draw.
       n_kept: bars on which the band is kept.
     Raises:
-      ValueError: fewer than 100 shifts.
+      ValueError: fewer than 100 shifts, or a seed below 0.
     """
     if n_shifts < MIN_SHIFTS:
         raise ValueError(
             f"n_shifts = {n_shifts}; random timing needs at least {MIN_SHIFTS} shifts to give a percentile"
         )
+    if not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise ValueError(f"seed = {seed!r} must be a whole number of at least 0")
     n_steps = track.n_steps
     kept = np.unique(np.concatenate([np.linspace(0, n_steps, min(n_kept, n_steps + 1)).astype(int), [0], days.last]))
     rng = np.random.default_rng(seed)

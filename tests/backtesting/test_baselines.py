@@ -146,6 +146,13 @@ def test_fewer_than_100_shifts_are_refused():
         random_timing(hold(1.0, track, config), track, days_of(track.minutes), config, 99)
 
 
+@pytest.mark.parametrize("seed", [-1, 0.5, None])
+def test_a_seed_that_is_none_is_refused(seed):
+    track, config = random_track(6, 50), simple_rules()
+    with pytest.raises(ValueError, match=rf"seed = {seed!r} must be a whole number of at least 0"):
+        random_timing(hold(1.0, track, config), track, days_of(track.minutes), config, seed=seed)
+
+
 def test_two_bars_leave_nothing_to_move():
     track, config = track_of([100.0, 101.0]), simple_rules()
     timing = random_timing(hold(1.0, track, config), track, days_of(track.minutes), config)
