@@ -63,7 +63,7 @@ def read_metrics(path: str | Path) -> list[Row]:
       ValueError: another line is no JSON object with an update.
     """
     path = Path(path)
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
     rows = []
     for i, line in enumerate(lines):
         try:

@@ -81,8 +81,11 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 
 def market_digest(market: Market) -> str:
-    """Hash of the prices and the split; features follow from the prices and the feature list."""
+    """Hash of the prices and the split, and of features that are not this package's own, which follow from the prices."""
+    from jaxrl_trade.bars import FEATURE_NAMES
+
     digest = hashlib.sha256()
-    for name in ("open", "high", "low", "close", "segments"):
+    own = market.feature_names == FEATURE_NAMES
+    for name in ("open", "high", "low", "close", "segments", *(() if own else ("features",))):
         digest.update(np.ascontiguousarray(getattr(market, name)).tobytes())
     return digest.hexdigest()

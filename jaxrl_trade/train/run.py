@@ -65,6 +65,8 @@ def create_run(folder: Path, market: Market, config: AgentConfig, key: jax.Array
         raise FileExistsError(
             f"{folder} already holds a run; resume it (--resume {folder}), choose another folder, or remove it"
         )
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is a file; a run needs a folder of its own")
     folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / CONFIG, config_to_dict(config))
     known = {"format": 1, "agent": agent_of(config).name, **_features(market), **provenance(market, key)}
@@ -84,9 +86,11 @@ def check_same_run(folder: Path, market: Market, config: AgentConfig) -> None:
         raise ValueError(
             f"{folder} was trained with other settings ({'; '.join(changed)}); resume with its own, or start a new run"
         )
-    check_features(folder, facts, market.feature_names)
-    if facts["market"]["sha256"] != market_digest(market):
-        raise ValueError(f"the market is not the one {folder} was trained on: its prices or its split differ")
+    check_features(folder, facts, market.feature_names, _features(market)["feature_version"])
+    if facts["market"].get("sha256") != market_digest(market):
+        raise ValueError(
+            f"the market is not the one {folder} was trained on: its prices, its split or its features differ"
+        )
     if config.updates != saved["updates"]:
         _write_json(folder / CONFIG, given)
 
@@ -122,9 +126,17 @@ def read_facts(folder: Path) -> dict[str, Any]:
       ValueError: it is damaged.
     """
     facts = _read_json(folder / FACTS)
-    wanted = {"agent", "feature_names", "feature_version", "n_features", "market"}
-    if missing := sorted(wanted - set(facts)):
+    wanted: dict[str, Any] = {
+        "agent": str,
+        "feature_names": list,
+        "feature_version": (int, type(None)),
+        "n_features": int,
+        "market": dict,
+    }
+    if missing := sorted(set(wanted) - set(facts)):
         raise ValueError(f"{folder / FACTS} lacks {', '.join(missing)}; it was not written by this version")
+    if wrong := sorted(name for name, kind in wanted.items() if not isinstance(facts[name], kind)):
+        raise ValueError(f"{folder / FACTS} is damaged: {wrong[0]} is {facts[wrong[0]]!r}")
     return facts
 
 
@@ -177,10 +189,10 @@ def load_choice(run_folder: str | Path) -> Choice:
     if not path.exists():
         raise FileNotFoundError(f"{run_folder} has no weights yet: its training ended before the first checkpoint")
     data = _read_json(path)
-    try:
-        return Choice(**data)
-    except TypeError:
-        raise ValueError(f"{path} is damaged: it holds {', '.join(data)}") from None
+    kinds: dict[str, Any] = {"update": int, "updates": int, "score": (int, float, type(None)), "validations": int}
+    if set(data) != set(kinds) or not all(isinstance(data[name], kind) for name, kind in kinds.items()):
+        raise ValueError(f"{path} is damaged: it holds {data!r}; resuming the run writes it anew")
+    return Choice(**data)
 
 
 def save_choice(folder: Path, params: Any, choice: Choice) -> None:

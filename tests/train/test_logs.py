@@ -43,6 +43,9 @@ def test_a_last_line_cut_off_is_left_out_and_another_is_an_error(tmp_path: Path)
     path.write_text('{"update": 1}\nnonsense\n{"update": 3}\n')
     with pytest.raises(ValueError, match="line 2, is no row"):
         read_metrics(path)
+    path.write_bytes(b'\xff\xfe\n{"update": 2}\n')
+    with pytest.raises(ValueError, match="line 1, is no row"):
+        read_metrics(path)
     assert read_metrics(tmp_path / "absent.jsonl") == []
 
 

@@ -243,7 +243,7 @@ def test_resume_refuses_what_is_not_the_run(run: TrainResult, tmp_path: Path) ->
     other = dataclasses.replace(CONFIG, env=dataclasses.replace(CONFIG.env, spread=2e-4))
     with pytest.raises(ValueError, match=r"other settings \(env\.spread: 0\.0001 -> 0\.0002\)"):
         train_ppo(MARKET, other, KEY, folder=run.folder, resume=True, quiet=True)
-    with pytest.raises(ValueError, match="its prices or its split differ"):
+    with pytest.raises(ValueError, match="its prices, its split or its features differ"):
         train_ppo(tiny.market(seed=1), CONFIG, KEY, folder=run.folder, resume=True, quiet=True)
 
 

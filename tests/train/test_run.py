@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 import jaxrl_trade as jt
 from jaxrl_trade.bars import FEATURE_NAMES, FEATURE_VERSION
 from jaxrl_trade.train.provenance import market_digest
-from jaxrl_trade.train.run import Choice, create_run, load_choice, load_config, read_facts, save_choice
+from jaxrl_trade.train.run import Choice, check_same_run, create_run, load_choice, load_config, read_facts, save_choice
 from tests.train import tiny
 
 CONFIG = tiny.config()
@@ -54,6 +55,12 @@ def test_the_market_is_known_by_its_prices_and_its_split() -> None:
     digests = {market_digest(m) for m in (whole, first, second, tiny.market(400, seed=1))}
     assert len(digests) == 4
     assert market_digest(tiny.market(400)) in digests
+
+
+def test_a_market_of_own_features_is_known_by_them_too() -> None:
+    market = tiny.market()
+    other = dataclasses.replace(market, features=market.features + 1.0)
+    assert market_digest(other) != market_digest(market)
 
 
 def test_load_policy_computes_the_chosen_actor(folder: Path) -> None:
@@ -98,6 +105,37 @@ def test_a_run_of_another_feature_version_is_refused(folder: Path) -> None:
         ValueError, match=rf"version {FEATURE_VERSION + 1} of the features, this is version {FEATURE_VERSION}"
     ):
         jt.load_policy(folder)
+
+
+def test_a_run_of_another_feature_version_is_not_resumed(tmp_path: Path) -> None:
+    market = dataclasses.replace(tiny.market(), features=jnp.zeros((65, 51)), feature_names=FEATURE_NAMES)
+    create_run(tmp_path / "run", market, CONFIG, KEY, {})
+    check_same_run(tmp_path / "run", market, CONFIG)
+    edit(tmp_path / "run" / "run.json", feature_version=FEATURE_VERSION + 1)
+    with pytest.raises(ValueError, match=rf"version {FEATURE_VERSION + 1} of the features"):
+        check_same_run(tmp_path / "run", market, CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("feature_names", None), ("n_features", "many"), ("market", None), ("agent", None)]
+)
+def test_a_run_json_of_other_types_is_damaged(folder: Path, name: str, value: Any) -> None:
+    edit(folder / "run.json", **{name: value})
+    with pytest.raises(ValueError, match=rf"run\.json is damaged: {name} is {value!r}"):
+        jt.load_policy(folder, tiny.NAMES)
+
+
+@pytest.mark.parametrize("changes", [{"update": "two"}, {"score": "good"}, {"extra": 1}])
+def test_a_choice_of_other_fields_is_damaged(folder: Path, changes: dict[str, Any]) -> None:
+    edit(folder / "weights" / "chosen.json", **changes)
+    with pytest.raises(ValueError, match=r"chosen\.json is damaged"):
+        load_choice(folder)
+
+
+def test_a_run_needs_a_folder_not_a_file(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(NotADirectoryError, match=r"notes\.txt is a file; a run needs a folder"):
+        create_run(tmp_path / "notes.txt", tiny.market(), CONFIG, KEY, {})
 
 
 def test_what_is_no_run_is_told_in_one_line(folder: Path, tmp_path: Path) -> None:
