@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,9 +15,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from jax.errors import JaxRuntimeError
 
 import jaxrl_trade as jt
-from jaxrl_trade.cli import COMMANDS, main
+from jaxrl_trade.cli import COMMANDS, _unboxed, main
 from jaxrl_trade.train import loop
 from jaxrl_trade.train.run import load_config, read_facts
 
@@ -125,6 +128,18 @@ def test_backtest_notes_when_the_range_was_trained_on(demo: tuple[Path, str], ca
     assert "the agent has seen part of it" in capsys.readouterr().err
 
 
+def test_backtest_notes_when_another_file_covers_the_time_trained_on(
+    demo: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    hours = np.datetime64("2017-05-01T00:00") + np.arange(400) * np.timedelta64(1, "h")
+    same_time = write_csv(tmp_path / "same.csv", time=hours)
+    assert main(["backtest", str(demo[0]), "--data", str(same_time)]) == 0
+    assert "shares time with the bars that the agent was trained and chosen on (2017-01-" in capsys.readouterr().err
+    later = write_csv(tmp_path / "later.csv")  # of 2024
+    assert main(["backtest", str(demo[0]), "--data", str(later)]) == 0
+    assert "shares time" not in capsys.readouterr().err
+
+
 def test_resume_goes_on_with_the_runs_own_settings(demo: tuple[Path, str], capsys: pytest.CaptureFixture) -> None:
     folder, _ = demo
     assert main(["train", "ppo", "--resume", str(folder), "--updates", "3"]) == 0
@@ -189,6 +204,29 @@ def test_a_run_from_another_feature_list_is_refused(
     )
 
 
+@pytest.mark.parametrize(
+    ("changes", "missing"),
+    [
+        ({"splits": {}}, "splits.train, splits.validation, splits.test"),
+        ({"path": 5}, "path"),
+        ({"options": {"colour": 1}}, "options.colour"),
+        ({"options": None, "sha256": None}, "options, sha256"),
+    ],
+)
+def test_a_damaged_record_of_the_data_is_refused(
+    demo: tuple[Path, str], changes: dict[str, Any], missing: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    folder = shutil.copytree(demo[0], tmp_path / "run")
+    facts = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**facts, "data": {**facts["data"], **changes}}))
+    for words in (["backtest", folder], ["train", "ppo", "--resume", folder]):
+        assert f"its record of the data has no usable {missing}" in complaint(capsys, *words)
+    (folder / "run.json").write_text(json.dumps({**facts, "data": None}))
+    assert "the run began in Python; resume it there" in complaint(capsys, "train", "ppo", "--resume", folder)
+    (folder / "run.json").write_text(json.dumps({**facts, "seed": "x"}))
+    assert "seed = 'x' must be a whole number" in complaint(capsys, "train", "ppo", "--resume", folder)
+
+
 def test_a_start_outside_the_data_is_refused(demo: tuple[Path, str], capsys: pytest.CaptureFixture) -> None:
     line = complaint(capsys, "backtest", demo[0], "--start", "2031-01-01")
     assert "2031-01-01" in line
@@ -242,12 +280,18 @@ def test_too_few_bars_are_refused_before_a_folder_is_made(
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["trian"], "there is no command 'trian'; the commands are train ppo, backtest, inspect"),
+        (["trian"], "there is no command 'trian'; the commands are train ppo, train dqn, backtest, inspect"),
         (["train"], "there is no command 'train'"),
         (["train", "ppo", "--learnin-rate", "1"], "Unrecognized options: --learnin-rate"),
         (["train", "ppo", "--learning-rate", "fast"], "could not convert string to float: 'fast'"),
         (["train", "ppo", "--preset", "gross"], "invalid choice 'gross'"),
         (["train", "ppo", "--epochs", "0"], "epochs = 0 must be a"),
+        (["train", "ppo", "--seed", "-1"], "seed = -1 must be a whole number of at least 0"),
+        (["train", "ppo", "--seed", str(2**70)], "must be a whole number of at least 0, and below 2**32"),
+        (["backtest", "run", "--seed", "-1"], "seed = -1 must be a whole number of at least 0"),
+        (["train", "ppo", "--gamma", "2"], "gamma = 2.0 must be a number in [0, 1]"),
+        (["train", "ppo", "--learning-rate", "nan"], "learning_rate = nan must be a number"),
+        (["train", "ppo", "--actor-hidden"], "actor_hidden = () must hold at least one width"),
         (["train", "ppo", "--tz", "UTC"], "tz says how to read a file, but no --data was given"),
         (["train", "ppo", "--day-first", "--month-first"], "--day-first and --month-first exclude each other"),
         (["inspect"], "FILE"),
@@ -258,6 +302,85 @@ def test_a_mistake_in_the_arguments_gets_one_clear_line(
     words: list[str], text: str, capsys: pytest.CaptureFixture
 ) -> None:
     assert text in complaint(capsys, *words)
+
+
+def test_a_run_that_cannot_begin_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "ppo", *SMALL, "--checkpoint-every", "0"]) == 2
+    assert "checkpoint_every = 0 must be at least 1 update" in capsys.readouterr().err
+    assert not list((tmp_path / "runs").iterdir())
+
+
+def test_a_very_long_name_makes_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from jaxrl_trade.cli.train import LONGEST_NAME, _fresh_folder
+
+    monkeypatch.chdir(tmp_path)
+    assert len(_fresh_folder("ppo-" + "x" * 500).name) == LONGEST_NAME
+
+
+def test_complaints_are_one_line_where_a_terminal_has_no_frames() -> None:
+    framed = (
+        "╭─ Unrecognized options ─╮\n│ Unrecognized options: --x │\n│ ───── │\n│ For full helptext, run y │\n╰───╯\n"
+    )
+    ruled = " Unrecognized options \n ------ \n  Unrecognized options: --x \n  ----\n  For full helptext, run y \n  \n"
+    assert _unboxed(framed) == _unboxed(ruled) == "Unrecognized options: --x"
+
+
+def test_the_report_is_written_before_anything_can_go_wrong_with_the_terminal(
+    demo: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Closed())
+    assert main(["backtest", str(demo[0]), "--out", str(tmp_path / "out")]) == 2
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_a_terminal_that_lacks_a_character_shows_another(
+    demo: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poor = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", poor)
+    assert main(["backtest", str(demo[0])]) == 0
+    poor.seek(0)
+    assert "Sharpe" in poor.read()
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (MemoryError(), "out of memory; lower --n-episodes"),
+        (JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 99 bytes"), "out of memory; lower --n-episodes"),
+        (JaxRuntimeError("INTERNAL: something"), None),
+        (KeyError("x"), None),
+    ],
+)
+def test_running_out_of_memory_is_told_and_a_fault_of_the_program_keeps_its_traceback(
+    error: Exception, text: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("jaxrl_trade.cli.inspect.load", fail)
+    if text is None:
+        with pytest.raises(type(error)):
+            main(["inspect", "x.csv"])
+    else:
+        assert text in complaint(capsys, "inspect", "x.csv")
+
+
+def test_platforms_that_jax_lacks_are_named(demo: tuple[Path, str]) -> None:
+    words = [sys.executable, "-m", "jaxrl_trade", "backtest", str(demo[0])]
+    done = subprocess.run(
+        words, env={**os.environ, "JAX_PLATFORMS": "abacus"}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: JAX finds no device for JAX_PLATFORMS='abacus' (Unable to initialize backend")
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_debug_shows_the_traceback() -> None:

@@ -42,6 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
       argv: the words after the program's name; None takes those of this process.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
+    _print_anything()
     if not argv or argv[0] in ("-h", "--help"):
         print(_usage())
         return 0
@@ -57,10 +58,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    except (ValueError, OSError, ImportError, FloatingPointError) as error:
-        if debug:
+    except Exception as error:
+        line = _line(error)
+        if debug or line is None:
             raise
-        print(f"error: {_line(error)}", file=sys.stderr)
+        print(f"error: {line}", file=sys.stderr)
         return 2
 
 
@@ -116,19 +118,34 @@ def _usage() -> str:
     )
 
 
-def _line(error: BaseException) -> str:
+def _line(error: Exception) -> str | None:
+    """What a person is told of an error; None of one that is a fault of the program."""
+    is_device = type(error).__name__ == "JaxRuntimeError"  # by name: its import would start JAX for `inspect`
+    if isinstance(error, MemoryError) or (is_device and "RESOURCE_EXHAUSTED" in str(error)):
+        return "out of memory; lower --n-episodes, --timesteps-per-episode or the widths of the networks"
     if isinstance(error, OSError) and error.strerror:  # the system's, not ours
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-    return " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, (ValueError, OSError, ImportError, FloatingPointError)):
+        return " ".join(str(error).split()) or type(error).__name__
+    return None
+
+
+def _print_anything() -> None:
+    """Makes a terminal that cannot show a character show another, not end the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _unboxed(text: str) -> str:
-    """The first paragraph of tyro's framed complaint, as one line."""
-    inner = re.sub(r"\x1b\[[0-9;]*m", "", text)
-    body = [line.strip(" │|") for line in inner.splitlines() if not line.startswith(("╭", "╰"))]
-    paragraph = []
+    """The first paragraph of tyro's complaint, as one line: framed below its title, or ruled where the terminal has no frames."""
+    inner = re.sub(r"\x1b\[[0-9;]*m", "", text).strip()
+    body = [line.strip(" │|╰╯╭╮") for line in inner.splitlines()[1:]]
+    paragraph: list[str] = []
     for line in body:
-        if not line or set(line) <= {"─"}:
-            break
-        paragraph.append(line)
+        if set(line) <= set("─-"):
+            if paragraph:
+                break
+        else:
+            paragraph.append(line)
     return " ".join(paragraph).rstrip(".") or "the arguments were not understood"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,9 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from jaxrl_trade.cli.data import ReadFlags, load, load_again
+from jaxrl_trade.cli.data import ReadFlags, load, load_again, recorded
 
 if TYPE_CHECKING:
+    import jax
+    import pandas as pd
+
     from jaxrl_trade.backtesting import BacktestReport
 
 
@@ -45,17 +49,16 @@ class Backtest:
 
     def run(self, command_line: str) -> int:
         """Prints the table and the verdict; the exit code."""
-        import jax
-
         from jaxrl_trade.backtesting import backtest
         from jaxrl_trade.train.logs import read_metrics
         from jaxrl_trade.train.run import load_choice, load_config, load_policy, read_facts
 
+        key = key_of(self.seed)
         policy, config, facts = load_policy(self.folder), load_config(self.folder), read_facts(self.folder)
         start: str | int | None = self.start
         end: str | int | None = self.end
         if self.data is None:
-            bars, test = load_again(facts), facts["data"]["splits"]["test"]
+            bars, test = load_again(facts), recorded(facts)["splits"]["test"]
             start, end = (test["first"] if start is None else start), (test["end"] if end is None else end)
         else:
             bars = load(self.data, self.read.options())
@@ -66,18 +69,60 @@ class Backtest:
             start,
             end,
             greedy=not self.sampled,
-            key=jax.random.key(self.seed) if self.sampled else None,
+            key=key if self.sampled else None,
             checkpoint=str(load_choice(self.folder)),
             seed=self.seed,
         )
-        if self.data is None and report.equity.index[0] < bars.frame.index[test["first"]]:
-            print("note: the range begins before the test bars, so the agent has seen part of it", file=sys.stderr)
-        print(json.dumps(report.as_dict(), indent=2) if self.json else report.summary())
+        page = None
         if self.out is not None:
             history = read_metrics(self.folder / "metrics.jsonl")
             page = save(report, self.out, self.out, history, reproduction(facts, command_line))
+        if note := _seen(facts, report.equity.index):
+            print(note, file=sys.stderr)
+        print(json.dumps(report.as_dict(), indent=2) if self.json else report.summary())
+        if page is not None:
             print(page, file=sys.stderr if self.json else sys.stdout)
         return 0
+
+
+def key_of(seed: Any) -> jax.Array:
+    """The key of a run's or a backtest's draws; the first thing that asks JAX for a device.
+
+    Raises:
+      ValueError: a seed that is none, or platforms in the environment that JAX does not find.
+    """
+    import jax
+
+    if not isinstance(seed, int) or not 0 <= seed < 2**32:  # beyond it, JAX would draw the same as for another seed
+        raise ValueError(f"seed = {seed!r} must be a whole number of at least 0, and below 2**32")
+    try:
+        return jax.random.key(seed)
+    except (
+        RuntimeError,
+        AssertionError,
+    ) as error:  # an assertion is all that JAX has where a platform's plugin is missing
+        asked, reason = os.environ.get("JAX_PLATFORMS", ""), str(error).split("\n")[0]
+        raise ValueError(
+            f"JAX finds no device for JAX_PLATFORMS={asked!r}{reason and f' ({reason})'}; set it to cpu, or unset it"
+        ) from None
+
+
+def _seen(facts: Mapping[str, Any], index: pd.Index[Any]) -> str | None:
+    """A warning where the bars lie in the time that the agent was trained and chosen on, in whichever file."""
+    import pandas as pd
+
+    if facts.get("data") is None:
+        return None
+    splits = recorded(facts)["splits"]
+    first, last = (
+        pd.Timestamp(splits[s][t], tz="UTC") for s, t in (("train", "start_time"), ("validation", "last_time"))
+    )
+    if index[-1] < first or index[0] > last:
+        return None
+    return (
+        f"note: the range shares time with the bars that the agent was trained and chosen on ({first:%Y-%m-%d} to "
+        f"{last:%Y-%m-%d}): if it is the same instrument or moves with it, the agent has seen part of it"
+    )
 
 
 def save(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -114,7 +115,7 @@ def load(path: Path | None, options: dict[str, Any]) -> Bars:
     return sample_bars()
 
 
-def load_again(facts: dict[str, Any], path: Path | None = None) -> Bars:
+def load_again(facts: Mapping[str, Any], path: Path | None = None) -> Bars:
     """The bars a run was trained on.
 
     Args:
@@ -124,13 +125,39 @@ def load_again(facts: dict[str, Any], path: Path | None = None) -> Bars:
       OSError: the file is not there any more.
       ValueError: the run does not say, or the file has changed.
     """
-    saved = facts.get("data")
-    if not isinstance(saved, dict):
-        raise ValueError("run.json does not say which file the bars came from; give it with --data")
+    saved = recorded(facts)
     bars = load(path or (Path(saved["path"]) if saved["path"] else None), saved["options"])
     if bars.sha256 != saved["sha256"]:
         raise ValueError(f"{bars.source} does not hold the bars that the run was trained on: it has changed since")
     return bars
+
+
+def recorded(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What run.json says of the data, as `Prepared.facts` wrote it.
+
+    Raises:
+      ValueError: it says nothing, or something else.
+    """
+    saved = facts.get("data")
+    if saved is None:
+        raise ValueError(
+            "run.json names no price file: the run began in Python; resume it there, or backtest it on a file with --data"
+        )
+    kinds: dict[str, Any] = {"path": (str, type(None)), "options": dict, "sha256": str, "splits": dict}
+    wrong = [
+        k for k, kind in kinds.items() if not (isinstance(saved, dict) and k in saved and isinstance(saved[k], kind))
+    ]
+    if not wrong:
+        wrong += [f"options.{name}" for name in saved["options"] if name not in ReadFlags().options()]
+        wrong += [f"splits.{name}" for name in SPLITS if not _is_range(saved["splits"].get(name))]
+    if wrong:
+        raise ValueError(f"run.json is damaged: its record of the data has no usable {', '.join(wrong)}")
+    return saved
+
+
+def _is_range(value: Any) -> bool:
+    kinds = {"first": int, "end": int, "start_time": str, "last_time": str}
+    return isinstance(value, dict) and all(isinstance(value.get(name), kind) for name, kind in kinds.items())
 
 
 def prepare(bars: Bars) -> Prepared:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import re
+import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-import jax
 import tyro
 
-from jaxrl_trade.cli.backtest import reproduction, save
+from jaxrl_trade.cli.backtest import key_of, reproduction, save
 from jaxrl_trade.cli.data import Prepared, ReadFlags, load, load_again, prepare
 from jaxrl_trade.cli.flags import AccountFlags, DQNFlags, DQNRunFlags, PPOFlags, PPORunFlags, RewardFlags, flags_of
 from jaxrl_trade.config import AgentConfig, DQNConfig, PPOConfig
@@ -22,6 +23,7 @@ from jaxrl_trade.train.loop import TrainResult, train_agent
 from jaxrl_trade.train.run import load_config, read_facts
 
 Preset = Literal["net", "plan"]
+LONGEST_NAME = 100  # characters of a run's folder, which begins with the instrument's name
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,21 +92,21 @@ class _Train:
 
     def run(self, command_line: str) -> int:
         """Trains and backtests; the exit code."""
-        config, options = self.config(), self.read.options()
+        config, options, key = self.config(), self.read.options(), key_of(self.seed)
         prepared = prepare(load(self.data, options))
         print("\n".join(prepared.lines()), flush=True)
         prepared.markets["train"].valid_starts(config.env.episode_length)  # before there is a folder
-        folder = self.out or _fresh_folder(f"{self.agent}-{prepared.bars.symbol}-{self.preset}")
         facts = {"command": command_line, "seed": self.seed, "data": prepared.facts(self.data, options)}
-        result = train_agent(
-            prepared.markets["train"],
-            config,
-            jax.random.key(self.seed),
-            prepared.markets["validation"],
-            folder=folder,
-            checkpoint_every=self.checkpoint_every,
-            facts=facts,
-        )
+        with _run_folder(self.out, f"{self.agent}-{prepared.bars.symbol}-{self.preset}") as folder:
+            result = train_agent(
+                prepared.markets["train"],
+                config,
+                key,
+                prepared.markets["validation"],
+                folder=folder,
+                checkpoint_every=self.checkpoint_every,
+                facts=facts,
+            )
         return _finish(result, prepared, config, folder)
 
 
@@ -169,7 +171,7 @@ class Resume:
         result = train_agent(
             prepared.markets["train"],
             config,
-            jax.random.key(facts["seed"]),
+            key_of(facts.get("seed")),
             prepared.markets["validation"],
             folder=self.resume,
             resume=True,
@@ -183,19 +185,35 @@ def _finish(result: TrainResult, prepared: Prepared, config: AgentConfig, folder
     from jaxrl_trade.backtesting import backtest
 
     if result.stopped_by is not None:
-        print(f"resume with: jaxrl-trade train {agent_of(config).name} --resume {folder}", file=sys.stderr)
+        print(
+            f"resume with: jaxrl-trade train {agent_of(config).name} --resume {shlex.quote(str(folder))}",
+            file=sys.stderr,
+        )
         return 130 if result.stopped_by == "SIGINT" else 0
     test, facts = prepared.ranges["test"], read_facts(folder)
     choice = str(result.choice)
     report = backtest(result.policy, prepared.bars, config, test.first, test.end, checkpoint=choice, seed=facts["seed"])
+    page = save(report, folder / "test", folder, result.history, reproduction(facts, str(facts.get("command", ""))))
     print(report.summary())
-    print(save(report, folder / "test", folder, result.history, reproduction(facts, facts["command"])))
+    print(page)
     return 0
+
+
+@contextlib.contextmanager
+def _run_folder(given: Path | None, name: str) -> Iterator[Path]:
+    """The folder that was asked for, or a fresh one, which goes again if the run did not begin."""
+    folder = given or _fresh_folder(name)
+    try:
+        yield folder
+    finally:
+        if given is None:
+            with contextlib.suppress(OSError):  # it holds a run
+                folder.rmdir()
 
 
 def _fresh_folder(name: str) -> Path:
     """runs/NAME, or the first of runs/NAME-2, runs/NAME-3, ... that does not exist; made, so that nobody else takes it."""
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", name).lower()
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", name).lower()[:LONGEST_NAME]
     for i in itertools.count(1):
         folder = Path("runs") / (name if i == 1 else f"{name}-{i}")
         try:
