@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -78,13 +79,28 @@ def action_and_observation_dependent() -> Probe:
 ALL = (constant, observation_dependent, delayed, action_dependent, action_and_observation_dependent)
 
 
-def oracle(n_bars: int = 2_000, seed: int = 0) -> tuple[jt.Market, np.ndarray]:
-    """A walk that ends where it began, whose first feature is tomorrow's return in standard deviations; and its closes."""
+def oracle(n_bars: int = 2_000, seed: int = 0) -> jt.Market:
+    """A walk that ends where it began, whose first feature is tomorrow's return in standard deviations."""
     rng = np.random.default_rng(seed)
     returns = 0.01 * rng.standard_normal(n_bars)
     close = 100 * np.exp(np.cumsum(returns - returns.mean()))
     tomorrow = np.append(np.diff(np.log(close)), 0) / 0.01
-    return jt.Market.from_arrays(np.stack([tomorrow, rng.standard_normal(n_bars)], axis=1), close), close
+    return jt.Market.from_arrays(np.stack([tomorrow, rng.standard_normal(n_bars)], axis=1), close)
+
+
+def growth(policy: Callable, market: jt.Market) -> tuple[float, float]:
+    """Final over initial equity of the greedy policy in one episode over the whole split, and of the price."""
+    first, last = (int(x) for x in market.segments[0])
+    rules = jt.EnvConfig.net(episode_length=last - first)
+    start = jnp.array([first])
+
+    def step(state: jt.env.EnvState, _: None) -> tuple[jt.env.EnvState, jax.Array]:
+        action = jnp.argmax(policy(jt.env.observe(state, market, rules)), -1)
+        state, outcome = jt.env.step(state, action, start, market, rules)
+        return state, outcome.equity_after
+
+    _, equity = jax.lax.scan(step, jt.env.reset(market, rules, start), length=last - first)
+    return float(equity[-1, 0]) / rules.initial_capital, float(market.close[last] / market.close[first])
 
 
 def _probe(reward_fn: Callable, value: Callable, best: Callable | None = None, episode_length: int = 1) -> Probe:
