@@ -61,9 +61,17 @@ def rewarded(
       market: the bars.
       scales: of the reward's parts.
       config: of the run.
+    Raises:
+      ValueError: rewards of another shape.
     """
     t = dataclasses.replace(t, curiosity_bonus=curiosity_bonus(curiosity, market, t, scales, config))
-    return t, (config.reward_fn or spec_reward)(t, scales, market, config.env)
+    rewards = (config.reward_fn or spec_reward)(t, scales, market, config.env)
+    shape = None if rewards is None else jnp.shape(rewards)
+    if shape != t.bar.shape:
+        raise ValueError(
+            f"reward_fn gives rewards of shape {shape}; it must give one for each step of each episode, [L, N] = {t.bar.shape}"
+        )
+    return t, jnp.asarray(rewards, t.base.dtype)
 
 
 def spec_reward(t: Transitions, scales: Any, market: Market, env: Any) -> Array:

@@ -51,10 +51,15 @@ def collect_ppo(
       The experience, and the state to go on from.
 
     Raises:
-      ValueError: an unknown backend, or concrete actions or restart bars that are out of range.
+      ValueError: an unknown backend, draws of another shape than `[L, N]`, or concrete actions or restart bars that are out of
+        range.
     """
     if backend not in get_args(Backend):
         raise ValueError(f"backend = {backend!r} must be one of {', '.join(map(repr, get_args(Backend)))}")
+    shape = (config.timesteps_per_episode, *state.account.bar.shape)
+    for name, given in (("actions", actions), ("uniforms", uniforms), ("restart_bars", restart_bars)):
+        if given is not None and jnp.shape(given) != shape:
+            raise ValueError(f"{name} has shape {jnp.shape(given)}; this collection takes [L, N] = {shape}")
     if actions is not None:
         check_actions(actions, config.n_actions)
     if restart_bars is not None:

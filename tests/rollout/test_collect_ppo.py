@@ -181,6 +181,10 @@ def test_forced_actions_and_given_draws_are_used():
     ("arguments", "message"),
     [
         ({"actions": np.full((L, N), 45)}, r"action\[0\] = 45 is not in \[0, 45\)"),
+        ({"actions": np.zeros((N, L), int)}, rf"actions has shape \({N}, {L}\); .* \[L, N\] = \({L}, {N}\)"),
+        ({"actions": 0}, r"actions has shape \(\)"),
+        ({"uniforms": np.zeros((L - 1, N))}, rf"uniforms has shape \({L - 1}, {N}\)"),
+        ({"restart_bars": np.zeros(N, int)}, rf"restart_bars has shape \({N},\)"),
         ({"restart_bars": np.full((L, N), 110)}, r"restart_bars\[0\] = 110 leaves 9 bars .* episode_length is 17"),
     ],
 )
@@ -190,6 +194,15 @@ def test_draws_out_of_range_are_refused(arguments, message):
     state = jt.env.reset(MARKET, config.env, np.zeros(N, int))
     with pytest.raises(ValueError, match=message):
         jt.collect_ppo(params, MARKET, state, jax.random.key(0), config, **arguments)
+
+
+@pytest.mark.parametrize("rewards", [None, 0.0, np.zeros(3), np.zeros((N, L))])
+def test_rewards_of_another_shape_are_refused(rewards):
+    config = dataclasses.replace(PRESETS["net"], reward_fn=lambda *_: rewards)
+    params = jt.init_ppo(jax.random.key(1), config, MARKET.n_features)
+    state = jt.env.reset(MARKET, config.env, np.zeros(N, int))
+    with pytest.raises(ValueError, match=rf"reward_fn gives rewards of shape .*; it must .* \[L, N\] = \({L}, {N}\)"):
+        jt.collect_ppo(params, MARKET, state, jax.random.key(0), config)
 
 
 def _bonus(params, experience, config):
