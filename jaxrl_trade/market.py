@@ -110,9 +110,9 @@ class Market:
         features, close = _numbers("features", features), _numbers("close", close)
         if close.ndim != 1 or len(close) < 2:
             raise ValueError(f"close has shape {close.shape}; a Market needs one axis of at least 2 bars")
-        if features.ndim != 2 or len(features) != len(close):
+        if features.ndim != 2 or len(features) != len(close) or not features.shape[1]:
             raise ValueError(
-                f"features has shape {features.shape}; with {len(close)} closes it must be [{len(close)}, F]"
+                f"features has shape {features.shape}; with {len(close)} closes it must be [{len(close)}, F], F at least 1"
             )
         if feature_names and len(feature_names) != features.shape[1]:
             raise ValueError(f"{len(feature_names)} feature_names for {features.shape[1]} features")

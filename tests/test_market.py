@@ -95,6 +95,8 @@ def test_prices_that_cannot_be_are_refused_with_their_bar(prices, message):
 def test_features_of_another_length_or_not_finite_are_refused():
     with pytest.raises(ValueError, match=r"features has shape \(4, 1\).*3 closes"):
         jt.Market.from_arrays(np.zeros((4, 1)), [10, 11, 12])
+    with pytest.raises(ValueError, match=r"features has shape \(3, 0\).* F at least 1"):
+        jt.Market.from_arrays(np.zeros((3, 0)), [10, 11, 12])
     with pytest.raises(ValueError, match=r"features\[2, 1\] = nan"):
         jt.Market.from_arrays([[0, 0], [0, 0], [0, np.nan]], [10, 11, 12])
     with pytest.raises(ValueError, match=r"features\[1, 0\] = -1e\+39 is too large for float32"):

@@ -111,6 +111,10 @@ def load_bars(
       OSError: there is no such file, or it cannot be read.
       ValueError: it is not a price file, or it is ambiguous; the message says what to do.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise ValueError(
+            f"path is a {type(path).__name__}; give the path of a price file, or a frame to Bars.from_frame"
+        )
     options = LoadOptions(symbol=symbol, tz=tz, day_first=day_first, columns=columns, decimal=decimal)
     table = layout.read_table(files.read_file(path), str(path))
     return _to_bars(table, options, Path(path).name.split(".")[0])

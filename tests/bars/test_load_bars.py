@@ -475,6 +475,14 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path):
         load_bars(tmp_path)
 
 
+@pytest.mark.parametrize("path", [None, 5, pd.DataFrame({"close": [1.0]})])
+def test_a_path_is_a_path(path):
+    with pytest.raises(
+        ValueError, match=r"path is a \w+; give the path of a price file, or a frame to Bars.from_frame"
+    ):
+        load_bars(path)
+
+
 def test_options_are_checked_before_the_file():
     with pytest.raises(ValueError, match="columns names the role 'klose'"):
         LoadOptions(columns={"klose": "x"})
