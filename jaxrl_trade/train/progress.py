@@ -41,12 +41,15 @@ class Progress:
         self._task: Any = None
         self._seconds_per_update: float | None = None
         self._last_line = 0.0
+        self._finished: Mapping[str, Any] | None = None  # the last row in which an episode ended
 
     def __enter__(self) -> Self:
         if self._console.is_terminal and not self._quiet:
             self._bar = _bar(self._console)
             self._task = self._bar.add_task("", total=self._total, completed=self._done, rate="compiling")
             self._bar.start()
+        elif self._done < self._total:
+            self.say("compiling, which takes up to a minute or two on a CPU")
         return self
 
     def __exit__(
@@ -72,7 +75,8 @@ class Progress:
         if not is_first:
             old = self._seconds_per_update
             self._seconds_per_update = pace if old is None else 0.7 * old + 0.3 * pace
-        numbers = describe(rows[-1])
+        self._finished = next((row for row in reversed(rows) if row["episodes"]), self._finished)
+        numbers = describe(rows[-1], self._finished)
         if self._bar is not None:
             self._bar.numbers = numbers
             self._bar.update(self._task, completed=self._done, rate=self._rate())
@@ -87,9 +91,14 @@ class Progress:
         return f"{self._steps_per_update / self._seconds_per_update:,.0f} steps/s  {clock(left)} left"
 
 
-def describe(row: Mapping[str, Any]) -> str:
-    """The numbers of a row that tell a person how training goes, as far as the agent has them."""
-    return_ = f"{row['episode_return']:+.2%}" if row["episodes"] else "-"
+def describe(row: Mapping[str, Any], finished: Mapping[str, Any] | None) -> str:
+    """The numbers that tell a person how training goes, as far as the agent has them.
+
+    Args:
+      row: of the log, the newest.
+      finished: the newest in which an episode ended, for the return; None before the first.
+    """
+    return_ = "-" if finished is None else f"{finished['episode_return']:+.2%}"
     return "  ".join([f"return {return_}"] + [text.format(**row) for name, text in _NUMBERS.items() if name in row])
 
 

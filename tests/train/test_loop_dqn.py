@@ -57,7 +57,7 @@ def test_every_update_is_a_row_that_a_person_can_read(run: TrainResult) -> None:
     assert [row["env_steps"] for row in run.history] == [32, 64, 96, 128]
     assert "validation_total_return" in run.history[1]
     for part in ("equity", "epsilon", "Q ", "TD ", "EV ", "grad "):
-        assert part in describe(run.history[-1])
+        assert part in describe(run.history[-1], None)
 
 
 def test_stopping_and_resuming_equals_never_stopping_bit_for_bit(

@@ -21,8 +21,8 @@ TEXT = "return +1.23%  equity 1.007  entropy 3.81  KL 0.0042  clip 3.1%  EV -0.2
 
 
 def test_a_row_is_described_in_one_line() -> None:
-    assert describe(ROW) == TEXT
-    assert describe({**ROW, "episodes": 0}).startswith("return -  equity")  # no episode ended
+    assert describe(ROW, ROW) == TEXT
+    assert describe(ROW, None).startswith("return -  equity")  # no episode ended yet
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (59.6, "1:00"), (754, "12:34"), (3723, "1:02:03")])
@@ -36,9 +36,18 @@ def test_plain_lines_give_speed_and_time_left(capsys: pytest.CaptureFixture) -> 
         progress.advance([ROW] * 4, 2.0, is_first=False)  # too soon after the line before
         progress.advance([ROW] * 5, 2.5, is_first=False)  # the last: always shown; half a second an update throughout
     assert capsys.readouterr().err.splitlines() == [
+        "compiling, which takes up to a minute or two on a CPU",
         f"update 1/10  compiled  {TEXT}",
         f"update 10/10  1,280 steps/s  0:00 left  {TEXT}",
     ]
+
+
+def test_the_return_shown_is_of_the_last_update_in_which_an_episode_ended(capsys: pytest.CaptureFixture) -> None:
+    running = {**ROW, "episode_return": float("nan"), "episodes": 0}
+    with Progress(3, 0, steps_per_update=640) as progress:
+        progress.advance([running], 60.0, is_first=True)
+        progress.advance([ROW, running], 2.0, is_first=False)
+    assert [line.split("return ")[1].split()[0] for line in capsys.readouterr().err.splitlines()[1:]] == ["-", "+1.23%"]
 
 
 def test_a_terminal_gets_a_bar_and_lines_above_it(
