@@ -277,6 +277,12 @@ def test_too_few_bars_are_refused_before_a_folder_is_made(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["train", "-h"]])
+def test_help_lists_the_commands(words: list[str], capsys: pytest.CaptureFixture) -> None:
+    assert main(words) == 0
+    assert "train ppo  train a PPO agent" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
