@@ -399,7 +399,7 @@ def test_inspect_says_what_is_in_a_file(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["inspect", str(path)]) == 0
     out = capsys.readouterr().out
     assert "400 read, 400 kept" in out
-    assert "1:00:00" in out
+    assert "bar size       1 hour\n" in out
     assert main(["inspect", str(path), "--json", "--lookahead"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["rows_kept"], found["bar_size_seconds"], found["sha256"]) == (400, 3600, jt.load_bars(path).sha256)
@@ -468,3 +468,13 @@ def test_python_dash_m_is_the_same_command(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"error: there is no file {tmp_path / 'nothing.csv'}\n"
+
+
+def test_the_fewest_bars_that_can_be_split_are_named_and_are_enough() -> None:
+    from jaxrl_trade.cli.data import prepare
+
+    bars = jt.sample_bars()
+    with pytest.raises(ValueError, match=r"has 2,466 bars; .* need at least 2,467"):
+        prepare(bars.head(2_466))
+    prepared = prepare(bars.head(2_467))
+    assert all(kept.end - kept.first >= 2 for kept in prepared.ranges.values())

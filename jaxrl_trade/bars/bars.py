@@ -87,7 +87,7 @@ class Bars:
         return len(self.frame)
 
     def __repr__(self) -> str:
-        return f"Bars({self.symbol}, {len(self):,} bars of {self.report.bar_size}, {self.report.first} to {self.report.last})"
+        return f"Bars({self.symbol}, {len(self):,} bars, {self.report.first} to {self.report.last})"
 
 
 def load_bars(

@@ -74,7 +74,7 @@ class DataReport:
         text += [f"repaired       {count:,} {reason}" for reason, count in self.repaired.items()]
         text += [
             f"time           {self.first:%Y-%m-%d %H:%M:%S} to {self.last:%Y-%m-%d %H:%M:%S} UTC",
-            f"bar size       {self.bar_size}",
+            f"bar size       {_words(self.bar_size)}",
             f"bars per year  {self.bars_per_year:,.0f}",
             f"gaps           {self.gaps:,}" + (", the longest:" if self.largest_gaps else ""),
         ]
@@ -243,3 +243,12 @@ def _datetime(ns: np.int64) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(int(ns) // 10**9, datetime.UTC) + datetime.timedelta(
         microseconds=int(ns) % 10**9 // 1000
     )
+
+
+def _words(span: datetime.timedelta) -> str:
+    """A span as a person says it: 1 day, 4 hours, 5 minutes; as Python writes it where no unit divides it."""
+    for unit, name in ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")):
+        count, rest = divmod(span.total_seconds(), unit)
+        if count and not rest:
+            return f"{count:.0f} {name}{'s' if count > 1 else ''}"
+    return str(span)

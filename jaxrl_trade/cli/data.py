@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -166,14 +167,19 @@ def prepare(bars: Bars) -> Prepared:
     Raises:
       ValueError: too few bars for the features' warm-up or for a split.
     """
+    embargo = _embargo()
+    least = embargo + math.ceil((embargo + 2) / min(FRACTIONS))
+    if len(bars) < least:
+        raise ValueError(
+            f"{bars.source} has {len(bars):,} bars; the features' warm-up and the gaps between train, validation and test "
+            f"bars ({embargo} bars each) need at least {least:,}, and learning anything several times as many"
+        )
     whole = Market.from_bars(bars)
-    markets = dict(zip(SPLITS, split(whole, FRACTIONS, _embargo()), strict=True))
+    markets = dict(zip(SPLITS, split(whole, FRACTIONS, embargo), strict=True))
     skipped = len(bars) - whole.n_bars
     ranges = {}
     for name, market in markets.items():
         first, last = (int(row) + skipped for row in np.asarray(market.segments)[0])
-        if last <= first:
-            raise ValueError(f"the {name} split has a single bar; bring more bars than {len(bars):,}")
         start_time, last_time = (f"{bars.frame.index[i]:%Y-%m-%d %H:%M}" for i in (first, last))
         ranges[name] = Range(first, last + 1, start_time, last_time)
     return Prepared(bars, markets, ranges)

@@ -155,7 +155,7 @@ def test_the_report_is_readable_and_goes_into_json(frame):
         "400 read, 399 kept",
         "1 without a price",
         "2021-03-01 00:00:00 to",
-        "1:00:00",
+        "1 hour",
         "bars per year",
         "1 bars missing",
     ):
@@ -172,3 +172,18 @@ def test_the_report_of_truncated_bars_is_that_of_the_file(frame):
     assert len(bars.head(10)) == 10
     assert bars.head(10).report is bars.report
     assert bars.head(10).sha256 != bars.sha256
+
+
+@pytest.mark.parametrize(
+    ("freq", "words"),
+    [
+        ("D", "1 day"),
+        ("h", "1 hour"),
+        ("4h", "4 hours"),
+        ("90min", "90 minutes"),
+        ("min", "1 minute"),
+        ("30s", "30 seconds"),
+    ],
+)
+def test_the_bar_size_is_said_in_the_largest_unit_that_divides_it(freq, words):
+    assert f"bar size       {words}" in Bars.from_frame(random_frame(20, freq=freq)).report.lines()
