@@ -15,7 +15,12 @@ SUFFIX = ".safetensors"
 
 
 def save_weights(folder: str | Path, params: Any) -> list[Path]:
-    """Writes each network of `params` (a dataclass of networks: actor, critic, curiosity, dueling) to `folder/NAME.safetensors`."""
+    """Writes each network of `params` (a dataclass of networks: actor, critic, curiosity, dueling) to `folder/NAME.safetensors`.
+
+    Raises:
+      OSError: a file cannot be written.
+    """
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     folder = Path(folder)
@@ -23,7 +28,10 @@ def save_weights(folder: str | Path, params: Any) -> list[Path]:
     paths = []
     for field in dataclasses.fields(params):
         path = folder / (field.name + SUFFIX)
-        save_file(to_tensors(getattr(params, field.name)), path)
+        try:
+            save_file(to_tensors(getattr(params, field.name)), path)
+        except SafetensorError as error:
+            raise OSError(f"{path} cannot be written ({error})") from None
         paths.append(path)
     return paths
 

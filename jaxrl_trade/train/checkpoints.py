@@ -46,19 +46,21 @@ class Checkpoints:
           update: updates done.
           tree: of arrays and typed keys.
           facts: JSON values to keep beside it.
+        Raises:
+          OSError: it cannot be written: a full disk, say.
         """
-        import orbax.checkpoint as ocp
-
-        leaves = _to_host(tree)
-        partial = self.folder / f"{_PARTIAL}{update:08d}"
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        with ocp.StandardCheckpointer() as checkpointer:
-            checkpointer.save(partial.absolute() / "state", _filled(leaves))
-            checkpointer.wait_until_finished()
+        leaves, path = _to_host(tree), self.path(update)
         described = {"format": FORMAT, "facts": facts, "leaves": _describe(leaves), "sha256": _digest(leaves)}
-        _write_durably(partial / FACTS, json.dumps(described, indent=1, allow_nan=False))
-        path = self.path(update)
+        text = json.dumps(described, indent=1, allow_nan=False)
+        partial = self.folder / f"{_PARTIAL}{update:08d}"
+        try:
+            _write_leaves(partial, leaves)
+            _write_durably(partial / FACTS, text)
+        except Exception as error:  # Orbax and its storage have no common error for a disk that is full
+            shutil.rmtree(partial, ignore_errors=True)
+            raise OSError(
+                f"checkpoint {path} cannot be written ({_first_line(error)}); the ones before it stay"
+            ) from None
         shutil.rmtree(path, ignore_errors=True)  # of a run that was resumed from before it
         partial.rename(path)
         return path
@@ -106,8 +108,7 @@ class Checkpoints:
             with ocp.StandardCheckpointer() as checkpointer:
                 return like | checkpointer.restore(path.absolute() / "state", _filled(like))
         except Exception as error:  # Orbax and its storage have no common error for broken files
-            reason = str(error).strip().split("\n")[0][:160] or type(error).__name__
-            raise OSError(f"{path} is damaged or cut off ({reason}){self._way_out(update)}") from None
+            raise OSError(f"{path} is damaged or cut off ({_first_line(error)}){self._way_out(update)}") from None
 
     def _read_description(self, update: int) -> dict[str, Any]:
         path = self.path(update) / FACTS
@@ -130,6 +131,21 @@ class Checkpoints:
         if not earlier:
             return "; there is no earlier one, so train afresh"
         return f"; delete the folder to go on from the one before it, after update {earlier[-1]}"
+
+
+def _write_leaves(partial: Path, leaves: dict[str, np.ndarray]) -> None:
+    """Writes the arrays into `partial`, a folder made anew."""
+    import orbax.checkpoint as ocp
+
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(partial.absolute() / "state", _filled(leaves))
+        checkpointer.wait_until_finished()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0][:160] or type(error).__name__
 
 
 def _named(tree: Any) -> dict[str, Any]:

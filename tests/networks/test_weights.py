@@ -71,3 +71,9 @@ def test_the_dtype_is_that_of_like(params, tmp_path):
     half = jax.tree.map(lambda x: x.astype("bfloat16"), params)
     assert {x.dtype.name for x in jax.tree.leaves(jt.load_weights(tmp_path, half))} == {"bfloat16"}
     assert dataclasses.is_dataclass(half)
+
+
+def test_a_file_that_cannot_be_written_is_named(params, tmp_path):
+    (tmp_path / "critic.safetensors").mkdir()
+    with pytest.raises(OSError, match=r"critic\.safetensors cannot be written"):
+        jt.save_weights(tmp_path, params)

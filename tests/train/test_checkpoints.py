@@ -138,3 +138,20 @@ def test_a_checkpoint_of_another_format_is_refused(saved: Checkpoints) -> None:
     path.write_text('{"something": "else"}')
     with pytest.raises(ValueError, match="damaged or from another program"):
         saved.facts(4)
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_ones_before_it(
+    saved: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no space\nsomewhere deep")  # not an OSError, as of Orbax' storage
+
+    monkeypatch.setattr("orbax.checkpoint.StandardCheckpointer.save", fail)
+    for update in (4, 6):
+        with pytest.raises(
+            OSError, match=rf"update_0000000{update} cannot be written \(no space\); the ones before it"
+        ):
+            saved.save(update, TREE, {})
+    assert saved.updates() == [2, 4]
+    assert not complaint_of(saved)
+    assert not list(saved.folder.glob(".partial*"))
