@@ -260,8 +260,9 @@ def evaluate(
       config: the account's rules, or a run's config that holds them.
       greedy, key: as for `backtest`; each instrument draws with its own part of the key.
     Returns:
-      total_return (fraction), sharpe (per year), final_equity (currency), each the mean over instruments; trades, the sum; ruined,
-      the fraction of instruments whose account was. sharpe is 0 where it is undefined: without a trade, or within one day.
+      total_return (fraction), sharpe (per year), final_equity (currency), each the mean over instruments with bars in the split;
+      trades, the sum; ruined, the fraction of instruments whose account was. sharpe is 0 where it is undefined:
+      without a trade, or within one day.
     """
     import jax
 

@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import flax.errors
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -77,15 +78,27 @@ def simulate(policy: Any, track: Track, config: EnvConfig, *, greedy: bool = Tru
       greedy: the first largest logit; else sampled as in training.
       key: of the sampling, used only there.
     Raises:
-      ValueError: no key to sample with, logits of another shape than `[N, A]`, or logits that are NaN.
+      ValueError: no key to sample with, no function, one that was made for other observations, logits of another shape than
+        `[N, A]`, or logits that are NaN.
     """
-    if not greedy and key is None:
-        raise ValueError("greedy = False samples the actions and needs key=jax.random.key(seed)")
+    if not greedy and not isinstance(key, jax.Array):
+        raise ValueError(f"greedy = False samples the actions and needs key=jax.random.key(seed), not {key!r}")
+    if not callable(policy):
+        raise ValueError(
+            f"policy is a {type(policy).__name__}; give a function of observations [N, F + 3] to logits [N, A]"
+        )
     shape = (track.n_steps,)
     uniforms = np.zeros(shape, np.float32) if greedy else np.asarray(jax.random.uniform(key, shape, jnp.float32))
     with jax.enable_x64(True), jax.default_device(_cpu()):
         bars = _bars_of(track, uniforms)
-        trace = _run(policy, bars, jnp.asarray(track.close[0]), config, greedy)
+        try:
+            trace = _run(policy, bars, jnp.asarray(track.close[0]), config, greedy)
+        except flax.errors.ScopeParamShapeError as error:
+            n_features = track.features.shape[1]
+            raise ValueError(
+                f"the policy was not trained on observations of {n_features + 3} values, which {n_features} features and the "
+                f"account make here ({error.args[0].split(' (http')[0]})"
+            ) from None
     trace = jax.tree.map(np.asarray, trace)
     for t in np.flatnonzero(trace.is_nan)[:1]:
         raise ValueError(
@@ -196,13 +209,20 @@ def _loop_in_python(
     rows = []
     state, obs = _look(_begin(close, config), bars, 0, config)
     for t in range(len(bars.step)):
-        logits = np.asarray(policy(np.array(obs)[None]) if logits is None else logits, np.float32)
+        logits = _numbers(policy(np.array(obs)[None]) if logits is None else logits)
         _check_logits(logits.shape, config.n_actions)
         state, row, obs = _trade_and_look(state, logits, bars, t, config, greedy)
         rows.append(np.asarray(row))
         logits = None
     columns = zip(np.stack(rows).T, _ROW_TYPES, strict=True)
     return Trace(*(column.astype(dtype) for column, dtype in columns))
+
+
+def _numbers(logits: Any) -> np.ndarray:
+    try:
+        return np.asarray(logits, np.float32)
+    except (ValueError, TypeError):
+        raise ValueError(f"the policy gives {logits!r:.80}, not an array of logits") from None
 
 
 @functools.partial(jax.jit, static_argnums=3)

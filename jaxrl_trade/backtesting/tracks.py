@@ -44,10 +44,13 @@ def track_of_bars(bars: Bars, start: When = None, end: When = None) -> tuple[Tra
       start: position in `bars.frame`, date or timestamp (UTC where it names no zone); None is the first bar with features.
       end: likewise, and not part of the range; None is the end of the bars.
     Raises:
-      ValueError: a start outside the bars or within the features' warm-up, an end before it or beyond the bars, fewer than 2 bars.
+      ValueError: something else than Bars, a start outside the bars or within the features' warm-up, an end before it or beyond
+        the bars, fewer than 2 bars.
     """
-    from jaxrl_trade.bars import features
+    from jaxrl_trade.bars import Bars, features
 
+    if not isinstance(bars, Bars):
+        raise ValueError(f"bars is a {type(bars).__name__}; give Bars, as load_bars and sample_bars make them")
     table, index = features(bars), bars.index
     first_ready = len(index) - len(table.values)  # the warm-up
     first = first_ready if start is None else _position(start, index, "start")
@@ -69,15 +72,23 @@ def track_of_bars(bars: Bars, start: When = None, end: When = None) -> tuple[Tra
 
 
 def tracks_of_market(market: Market) -> tuple[Track, ...]:
-    """One track for each instrument of a Market, over the bars of its split."""
+    """One track for each instrument of a Market, over the bars of its split; none of an instrument with fewer than 2 there.
+
+    Raises:
+      ValueError: no instrument has 2.
+    """
     tracks = []
     for first, last in np.asarray(market.segments):
+        if last - first < 1:
+            continue
         rows = slice(int(first), int(last) + 1)
         prices = {
             name: np.asarray(getattr(market, name)[rows], np.float64) for name in ("open", "high", "low", "close")
         }
         features, minutes = np.asarray(market.features[rows], np.float32), np.asarray(market.time[rows], np.int64)
         tracks.append(Track(features=features, **prices, minutes=minutes))
+    if not tracks:
+        raise ValueError(f"no instrument has 2 bars in this split of {', '.join(market.instruments)}; bring more bars")
     return tuple(tracks)
 
 

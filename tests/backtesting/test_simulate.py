@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl_trade.agents import Policy
+import jaxrl_trade as jt
+from jaxrl_trade.agents import Policy, actor_policy
 from jaxrl_trade.backtesting import simulate as module
 from jaxrl_trade.backtesting.ledger import book
 from jaxrl_trade.backtesting.results import fills_of
@@ -181,6 +182,27 @@ def test_logits_that_are_nan_are_refused_with_their_bar():
     features[5] = np.nan
     with pytest.raises(ValueError, match="NaN at bar 5"):
         simulate(lambda obs: obs[:, :1] * jnp.ones(3), track_of(np.ones(9), features=features), simple_rules())
+
+
+@pytest.mark.parametrize("policy", [None, 5, "buy"])
+def test_what_is_no_function_is_no_policy(policy):
+    with pytest.raises(ValueError, match=r"policy is a \w+; give a function of observations"):
+        simulate(policy, track_of([1.0, 2.0]), simple_rules())
+
+
+@pytest.mark.parametrize("logits", ["buy", {}])
+def test_what_is_no_array_is_no_logits(logits):
+    with pytest.raises(ValueError, match=rf"the policy gives {logits!r}, not an array of logits"):
+        simulate(lambda obs: logits, track_of([1.0, 2.0]), simple_rules())
+
+
+def test_a_policy_of_other_features_is_told_so():
+    config = jt.PPOConfig(actor_hidden=(4,), env=simple_rules())
+    policy = actor_policy(jt.init_ppo(jax.random.key(0), config, n_features=2).actor, config)
+    with pytest.raises(
+        ValueError, match="was not trained on observations of 4 values, which 1 features and the account"
+    ):
+        simulate(policy, track_of([1.0, 2.0]), simple_rules())
 
 
 def test_an_error_inside_the_policy_reaches_the_caller_unchanged():

@@ -72,3 +72,21 @@ def test_a_markets_tracks_are_its_instruments_over_the_bars_of_the_split():
     tracks = tracks_of_market(split(market, (0.5, 0.5), embargo=5)[1])
     assert [t.close.tolist() for t in tracks] == [list(range(26, 41)), list(range(126, 141))]
     np.testing.assert_array_equal(tracks[1].features[:, 0], tracks[1].close)
+
+
+def test_an_instrument_without_bars_in_the_split_has_no_track():
+    close = np.arange(1.0, 61.0)
+    market = Market.from_arrays(
+        close[:, None], close, instrument=["A"] * 40 + ["B"] * 20, time=[*range(40), *range(20)]
+    )
+    second = split(market, (0.5, 0.5), embargo=5)[1]
+    assert [t.close.tolist() for t in tracks_of_market(second)] == [list(range(26, 41))]
+    ended = split(market, (0.5, 0.475, 0.025), embargo=0)[2]
+    with pytest.raises(ValueError, match="no instrument has 2 bars in this split of A, B"):
+        tracks_of_market(ended)
+
+
+@pytest.mark.parametrize("wrong", ["bars.csv", None, np.zeros(9)])
+def test_a_track_is_of_bars_only(wrong):
+    with pytest.raises(ValueError, match=r"bars is a \w+; give Bars, as load_bars"):
+        track_of_bars(wrong)
