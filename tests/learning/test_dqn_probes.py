@@ -13,6 +13,7 @@ from jaxrl_trade.config import DQNConfig, DQNHypers
 from jaxrl_trade.train.dqn import make_train_dqn
 from tests.learning import probes
 
+pytestmark = pytest.mark.slow  # PPO solves the same probes in the fast suite
 GAMMA = 0.5
 NETWORKS = {"shared_hidden": (16,), "head_hidden": 32, "curiosity_hidden": (4,)}
 

@@ -82,6 +82,7 @@ def test_hyperparameters_are_traced_and_matter(run, start):
     assert np.abs(_output(fast) - _output(start)).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_eight_seeds_under_vmap_are_eight_single_runs(market):
     """Under x64 and with forced actions, so that rounding can neither flip an action nor grow into an Adam step."""
     with jax.enable_x64(True):
