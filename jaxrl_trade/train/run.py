@@ -78,7 +78,7 @@ def check_same_run(folder: Path, market: Market, config: AgentConfig) -> None:
 
     Raises:
       OSError: the folder holds no run.
-      ValueError: names the settings that differ, or says that the bars do.
+      ValueError: names the settings that differ, or says that the bars or the width of the floats do.
     """
     facts, saved = read_facts(folder), _read_json(folder / CONFIG)
     given = json.loads(json.dumps(config_to_dict(config)))
@@ -87,6 +87,11 @@ def check_same_run(folder: Path, market: Market, config: AgentConfig) -> None:
             f"{folder} was trained with other settings ({'; '.join(changed)}); resume with its own, or start a new run"
         )
     check_features(folder, facts, market.feature_names, _features(market)["feature_version"])
+    is_x64 = jax.numpy.result_type(float) == np.float64
+    if facts.get("x64", is_x64) != is_x64:
+        raise ValueError(
+            f"{folder} was trained with jax_enable_x64 = {facts['x64']}, here it is {is_x64}; set it alike"
+        )
     if facts["market"].get("sha256") != market_digest(market):
         raise ValueError(
             f"the market is not the one {folder} was trained on: its prices, its split or its features differ"

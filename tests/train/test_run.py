@@ -116,6 +116,12 @@ def test_a_run_of_another_feature_version_is_not_resumed(tmp_path: Path) -> None
         check_same_run(tmp_path / "run", market, CONFIG)
 
 
+def test_a_run_of_other_floats_is_not_resumed(folder: Path) -> None:
+    edit(folder / "run.json", x64=True)
+    with pytest.raises(ValueError, match="trained with jax_enable_x64 = True, here it is False; set it alike"):
+        check_same_run(folder, tiny.market(), CONFIG)
+
+
 @pytest.mark.parametrize(
     ("name", "value"), [("feature_names", None), ("n_features", "many"), ("market", None), ("agent", None)]
 )
