@@ -107,7 +107,7 @@ def finish(partials: Partials, batch: int, like: Heads, *, interpret: bool) -> t
     loss = None if partials.loss is None else jax.ShapeDtypeStruct((1,), jnp.float32)
     kernel = functools.partial(_finish_kernel, blocks=blocks, actions=actions, batch=batch)
     grid = (actions, hidden // _FINISH_UNITS)
-    run = launch(kernel, (grads, loss), grid=grid, name="dueling_finish", warps=4, interpret=interpret)
+    run = launch(kernel, (grads, loss), grid=grid, name="dueling_finish", warps=8, interpret=interpret)
     grads, loss = run(partials)
     return (None if loss is None else loss.reshape(())), grads._replace(b_v=grads.b_v.reshape(()))
 
