@@ -1,6 +1,6 @@
 """From a price file to clean bars, and from bars to features. Host side only: pandas, pyarrow and TA-Lib load on first use."""
 
-from jaxrl_trade.bars.bars import Bars, load_bars, sample_bars
+from jaxrl_trade.bars.bars import Bars, load_bars, load_instruments, sample_bars
 from jaxrl_trade.bars.features import FEATURE_NAMES, FEATURE_RANGES, FEATURE_VERSION, WARMUP, FeatureTable, features
 from jaxrl_trade.bars.lookahead import LookaheadReport, check_lookahead
 from jaxrl_trade.bars.options import LoadOptions, parse_columns
@@ -20,6 +20,7 @@ __all__ = [
     "check_lookahead",
     "features",
     "load_bars",
+    "load_instruments",
     "parse_columns",
     "sample_bars",
 ]

@@ -1,28 +1,26 @@
-"""`Bars`, and the way to them: a file or a frame is laid out, its columns understood, its times read and its rows cleaned."""
+"""`Bars`, and the way to them: files or a frame are laid out, their columns understood, their times read, their rows cleaned."""
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxrl_trade.bars import decimals, files, formats, headerless, layout, quality, times, zones
-from jaxrl_trade.bars.options import SETTLE, LoadOptions
+from jaxrl_trade.bars import headerless, layout, quality, sources, splits
+from jaxrl_trade.bars.options import SETTLE, LoadOptions, listed
+from jaxrl_trade.bars.rows import COLUMNS, join, read_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from jaxrl_trade.bars.quality import BoolArray
-    from jaxrl_trade.bars.rolling import FloatArray
-
-COLUMNS = ("open", "high", "low", "close", "volume")
 SAMPLE, SAMPLE_SYMBOL = "eurusd_1h_2017.parquet", "EURUSD"
 
 
@@ -46,21 +44,28 @@ class Bars:
     @classmethod
     def from_frame(
         cls,
-        frame: pd.DataFrame,
+        frame: Any,
         symbol: str | None = None,
         tz: str | None = None,
         *,
         day_first: bool | None = None,
         columns: Mapping[str, str] | None = None,
         decimal: str | None = None,
+        adjust: bool = False,
     ) -> Bars:
-        """Bars of a pandas frame, under the same rules and with the same options as those of a file.
+        """Bars of a frame, under the same rules and with the same options as those of a file.
 
+        Args:
+          frame: of pandas, its index among the columns; of polars; or anything else that shows itself as an Arrow table.
+          symbol, tz, day_first, columns, decimal, adjust: see `LoadOptions`.
         Raises:
           ValueError: as `load_bars`.
         """
-        options = LoadOptions(symbol=symbol, tz=tz, day_first=day_first, columns=columns, decimal=decimal)
-        return _to_bars(layout.from_frame(frame, "the frame"), options, "frame")
+        options = LoadOptions(
+            symbol=symbol, tz=tz, day_first=day_first, columns=columns, decimal=decimal, adjust=adjust
+        )
+        table = layout.from_frame(frame, "the frame")
+        return _only(sources.of_table(table, options), options, "the frame", "frame")
 
     @functools.cached_property
     def sha256(self) -> str:
@@ -98,26 +103,59 @@ def load_bars(
     day_first: bool | None = None,
     columns: Mapping[str, str] | None = None,
     decimal: str | None = None,
+    adjust: bool = False,
 ) -> Bars:
-    """Clean bars of a CSV (also gzip, zip, zstd, bzip2, xz), Parquet or Arrow file.
+    """Clean bars of one instrument, from a CSV (also gzip, zip, zstd, bzip2, xz), JSON, Parquet or Arrow file, or a folder.
 
     Names, delimiter, header, order and time format are found out; what reads two ways is refused with the option that
     settles it.
 
     Args:
-      path: the file.
-      symbol, tz, day_first, columns, decimal: answers to what the file leaves open, see `LoadOptions`.
+      path: the file, or a folder of files: the one instrument in it, or `symbol`'s. Files of a folder that say the same symbol,
+        or have the same name up to a date (`BTCUSDT-1m-2024-01.csv`), are parts of one instrument.
+      symbol, tz, day_first, columns, decimal, adjust: answers to what the file leaves open, see `LoadOptions`.
     Raises:
       OSError: there is no such file, or it cannot be read.
       ValueError: it is not a price file, or it is ambiguous; the message says what to do.
     """
-    if not isinstance(path, (str, os.PathLike)):
-        raise ValueError(
-            f"path is a {type(path).__name__}; give the path of a price file, or a frame to Bars.from_frame"
-        )
-    options = LoadOptions(symbol=symbol, tz=tz, day_first=day_first, columns=columns, decimal=decimal)
-    table = layout.read_table(files.read_file(path), str(path))
-    return _to_bars(table, options, Path(path).name.split(".")[0])
+    options = LoadOptions(symbol=symbol, tz=tz, day_first=day_first, columns=columns, decimal=decimal, adjust=adjust)
+    place = _path(path)
+    return _only(sources.of_path(place, options), options, str(path), sources.name_of(place))
+
+
+def load_instruments(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    symbols: Iterable[str] | None = None,
+    tz: str | None = None,
+    *,
+    day_first: bool | None = None,
+    columns: Mapping[str, str] | None = None,
+    decimal: str | None = None,
+    adjust: bool = False,
+) -> list[Bars]:
+    """Clean bars of several instruments, sorted by symbol: of several files, of a folder, or of a file with several symbols.
+
+    Args:
+      paths: one or several of what `load_bars` takes. All are of one kind: the options hold for each.
+      symbols: the instruments to take; None takes all.
+      tz, day_first, columns, decimal, adjust: see `LoadOptions`.
+    Raises:
+      OSError, ValueError: as `load_bars`, or one of the symbols is not there.
+    """
+    options = LoadOptions(tz=tz, day_first=day_first, columns=columns, decimal=decimal, adjust=adjust)
+    places = [_path(path) for path in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
+    if not places:
+        raise ValueError("paths is an empty list; give at least one file or folder")
+    found: dict[str, list[sources.Found]] = {}
+    for place in places:
+        for symbol, of_symbol in sources.of_path(place, options).items():
+            found.setdefault(symbol or sources.name_of(place), []).extend(of_symbol)
+    wanted = sorted(found) if symbols is None else list(dict.fromkeys(symbols))
+    origin = listed(map(str, places))
+    for symbol in wanted:
+        if symbol not in found:
+            raise ValueError(f"there is no symbol {symbol!r} in {origin}; there are {listed(sorted(found))}")
+    return [_to_bars(found.pop(symbol), options, symbol, origin) for symbol in wanted]
 
 
 def sample_bars() -> Bars:
@@ -127,122 +165,65 @@ def sample_bars() -> Bars:
     return dataclasses.replace(bars, source=source, report=dataclasses.replace(bars.report, source=source))
 
 
-def _to_bars(table: layout.RawTable, options: LoadOptions, default_symbol: str) -> Bars:
+def _path(path: Any) -> Path:
+    if not isinstance(path, (str, os.PathLike)):
+        raise ValueError(
+            f"path is a {type(path).__name__}; give the path of a price file, or a frame to Bars.from_frame"
+        )
+    return Path(path)
+
+
+def _only(found: Mapping[str | None, Sequence[sources.Found]], options: LoadOptions, origin: str, default: str) -> Bars:
+    """The bars of the one instrument there is, or of the one the user chose."""
+    said = sorted(symbol for symbol in found if symbol is not None)
+    if options.symbol is not None and said and options.symbol not in found:
+        raise ValueError(f"{origin} has no symbol {options.symbol!r}; it holds {listed(said)}")
+    if options.symbol is None and len(found) > 1:
+        raise ValueError(f"{origin} holds {len(said):,} symbols ({listed(said)}); choose one with {SETTLE['symbol']}")
+    symbol = options.symbol if options.symbol in found else next(iter(found))
+    return _to_bars(found[symbol], options, symbol or options.symbol or default, origin)
+
+
+def _to_bars(found: Sequence[sources.Found], options: LoadOptions, symbol: str, origin: str) -> Bars:
+    """Bars of the parts of one instrument."""
     import pandas as pd
 
-    found = formats.find_layout(table, options)
-    rows_read = table.rows + table.malformed
-    symbol, table, apart = _one_instrument(table, found, options, default_symbol)
-    table, repeated = _without_repeated_headers(table, found)
-    values, warnings = _values(table, found, options)
-    ns, excluded, time_warnings = _times(table, found, options, values)
-    cleaned = quality.clean(ns, values, excluded, table.origin)
-    if "open" not in found.index:
+    parts = [take() for take in found]
+    rows = join([read_rows(part, options) for part in parts])
+    assumed = [*([f"{len(parts)} files are parts of one instrument"] if len(parts) > 1 else []), *rows.assumed]
+    cleaned = quality.clean(rows.ns, rows.values, rows.excluded, origin)
+    if all("open" not in part.found.index for part in parts):
         cleaned = _open_from_close(cleaned)
-    if table.names is None:
-        headerless.refuse_swapped(cleaned.values[:, 0], cleaned.values[:, 3], table.origin)
-    outside = {
-        "of another symbol": apart,
-        "a repeated header": repeated,
-        "with another number of fields": table.malformed,
-    }
-    dropped = {reason: count for reason, count in outside.items() if count}
-    cleaned = dataclasses.replace(cleaned, dropped=dropped | cleaned.dropped)
+    if any(part.table.names is None for part in parts):
+        headerless.refuse_swapped(cleaned.values[:, 0], cleaned.values[:, 3], origin)
+    cleaned, of_splits = _without_splits(cleaned, options)
+    dropped = collections.Counter[str]()
+    for part in parts:
+        dropped.update(part.dropped)
     report = quality.describe(
-        cleaned,
-        source=table.origin,
-        columns=found.names,
-        rows_read=rows_read,
-        warnings=(*found.warnings, *warnings, *time_warnings),
+        dataclasses.replace(cleaned, dropped=dict(dropped) | cleaned.dropped),
+        source=origin,
+        columns=parts[0].found.names,
+        rows_read=sum(part.rows_read for part in parts),
+        assumed=(*assumed, *of_splits),
     )
     index = pd.DatetimeIndex(cleaned.ns.astype("datetime64[ns]"), name="time").tz_localize("UTC")
     frame = pd.DataFrame(cleaned.values, index=index, columns=list(COLUMNS))
-    return Bars(frame=frame, report=report, symbol=symbol, source=table.origin)
+    return Bars(frame=frame, report=report, symbol=symbol, source=origin)
 
 
-def _one_instrument(
-    table: layout.RawTable, found: formats.Layout, options: LoadOptions, default: str
-) -> tuple[str, layout.RawTable, int]:
-    """Symbol, its rows, and how many rows belong to others."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if "symbol" not in found.index:
-        return options.symbol or default, table, 0
-    column = pc.fill_null(pc.utf8_trim_whitespace(table.columns[found.index["symbol"]].cast(pa.string())), "")
-    symbols = sorted(set(pc.unique(column).to_pylist()) - {"", found.names["symbol"]})
-    if options.symbol is None and len(symbols) == 1:
-        return symbols[0], table, 0
-    listed = ", ".join(symbols[:20]) + (f", ... ({len(symbols)} in all)" if len(symbols) > 20 else "")
-    if options.symbol is None and len(symbols) > 1:
-        raise ValueError(f"{table.origin} holds {len(symbols)} symbols ({listed}); choose one with {SETTLE['symbol']}")
-    if options.symbol is not None and symbols and options.symbol not in symbols:
-        raise ValueError(f"{table.origin} has no symbol {options.symbol!r}; it holds {listed}")
-    if not symbols:
-        return options.symbol or default, table, 0
-    chosen = pc.equal(column, options.symbol).to_numpy(zero_copy_only=False)
-    return str(options.symbol), _rows(table, chosen), int((~chosen).sum())
-
-
-def _without_repeated_headers(table: layout.RawTable, found: formats.Layout) -> tuple[layout.RawTable, int]:
-    """Files joined end to end have the header again between their rows."""
-    import pyarrow.compute as pc
-
-    close = table.columns[found.index["close"]]
-    if table.names is None or not decimals.is_text(close):
-        return table, 0
-    name = table.names[found.index["close"]]
-    again = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(close), name), False).to_numpy(zero_copy_only=False)
-    return (_rows(table, ~again), int(again.sum())) if again.any() else (table, 0)
-
-
-def _rows(table: layout.RawTable, chosen: BoolArray) -> layout.RawTable:
-    import pyarrow as pa
-
-    kept, label = np.flatnonzero(chosen), table.label
-    columns = tuple(column.filter(pa.array(chosen)) for column in table.columns)
-    return dataclasses.replace(table, columns=columns, label=lambda row: label(int(kept[row])))
-
-
-def _values(table: layout.RawTable, found: formats.Layout, options: LoadOptions) -> tuple[FloatArray, list[str]]:
-    """`[n, 5]` open, high, low, close, volume, adjusted for splits and dividends where the file says how; NaN if missing."""
-    roles = [role for role in (*COLUMNS, "adj_close") if role in found.index]
-    mark = decimals.decimal_mark([table.columns[found.index[role]] for role in roles], options, table.origin)
-    numbers = {
-        role: decimals.to_float(table.columns[found.index[role]], mark, found.names[role], table.label, table.origin)
-        for role in roles
-    }
-    close = numbers["close"]
-    values = np.column_stack(
-        [*(numbers.get(role, close) for role in COLUMNS[:4]), numbers.get("volume", np.zeros(len(close)))]
+def _without_splits(bars: quality.CleanBars, options: LoadOptions) -> tuple[quality.CleanBars, list[str]]:
+    """The bars with the splits undone where the user asked for it, else with a warning of them; what was assumed."""
+    found = splits.find_splits(bars.values)
+    if options.adjust:
+        days = splits.days(bars.ns, found)
+        return splits.undo(bars, found), [f"prices are adjusted for {days}" if found else "no split was noticed"]
+    if not found:
+        return bars, []
+    warning = (
+        f"the price jumps like at a split, {splits.days(bars.ns, found)}; if it is one, undo it with {SETTLE['adjust']}"
     )
-    adjusted = numbers.get("adj_close")
-    if adjusted is None:
-        return values, []
-    adjusted = np.where(adjusted > 0, adjusted, np.nan)
-    if not np.isfinite(adjusted).any():
-        return values, [f"the column {found.names['adj_close']!r} has no prices and was not used"]
-    same = adjusted == close
-    values[:, :4] *= np.where(same, 1.0, adjusted / np.where(close > 0, close, np.nan))[:, None]
-    return values, [] if same.all() else [f"prices are adjusted by the column {found.names['adj_close']!r}"]
-
-
-def _times(
-    table: layout.RawTable, found: formats.Layout, options: LoadOptions, values: FloatArray
-) -> tuple[quality.IntArray, dict[str, BoolArray], tuple[str, ...]]:
-    """`[n]` UTC nanoseconds, the rows that have none by reason, warnings."""
-
-    def column(role: str) -> times.Column:
-        return times.Column(table.columns[found.index[role]], found.names[role], table.origin, table.label)
-
-    if "date" in found.index:
-        read = times.read_times(column("date"), options.day_first)
-        if "clock" in found.index:
-            read = dataclasses.replace(read, ns=read.ns + times.read_clock(column("clock")))
-    else:
-        read = times.read_times(column("time"), options.day_first)
-    ns, excluded, warnings = zones.to_utc(read.ns, ~read.absolute & ~read.missing, options.tz, values)
-    return ns, {"without a time": read.missing} | excluded, warnings
+    return dataclasses.replace(bars, warnings=(*bars.warnings, warning)), []
 
 
 def _open_from_close(bars: quality.CleanBars) -> quality.CleanBars:

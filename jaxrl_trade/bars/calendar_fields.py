@@ -62,10 +62,15 @@ class CalendarFields:
             self._read_shape(text, shape)
         self._refuse_any(~self.matched, "which is not a time this loader knows")
 
-    def settle_order(self, day_first: bool | None) -> None:
-        """Day and month of dates such as 03/04/2021: shown by a number above 12 in any row, or said by the user."""
+    def settle_order(self, day_first: bool | None) -> tuple[str, ...]:
+        """Day and month of dates such as 03/04/2021: shown by a number above 12 in any row, or said by the user.
+
+        Returns:
+          What was found out, for the report.
+        """
         if not self._numeric.any():
-            return
+            return ()
+        shown: tuple[str, ...] = ()
         first, second = self.values["first"], self.values["second_field"]
         shows_day, shows_month = self._numeric & (first > 12), self._numeric & (second > 12)
         if day_first is None:
@@ -75,10 +80,14 @@ class CalendarFields:
                 why = f"which reads day first and month first, as every row does; settle it with {SETTLE['day_first']}"
                 self._refuse_any(self._numeric & (first != second), why)
             day_first = bool(shows_day.any())
+            if shows_day.any() or shows_month.any():
+                i = int(np.argmax(shows_day | shows_month))
+                shown = (f"dates have the {'day' if day_first else 'month'} first, as {first[i]}/{second[i]} shows",)
         self._refuse_any(shows_month if day_first else shows_day, f"which contradicts day_first={day_first}")
         day, month = (first, second) if day_first else (second, first)
         self.values["day"] = np.where(self._numeric, day, self.values["day"])
         self.values["month"] = np.where(self._numeric, month, self.values["month"])
+        return shown
 
     def date_ns(self) -> IntArray:
         """`[n]` nanoseconds since 1970 of midnight; the thirtieth of February is refused."""

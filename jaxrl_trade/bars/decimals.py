@@ -113,6 +113,16 @@ def is_text(column: pa.ChunkedArray) -> bool:
     )
 
 
+def is_whole(column: pa.ChunkedArray) -> bool:
+    """Whether a column holds whole numbers alone, and is written so."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not is_text(column):
+        return bool(pa.types.is_integer(column.type))
+    return not pc.any(pc.match_substring_regex(column, r"[.,]")).as_py()
+
+
 def _strip(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Text without white space and currency signs around it."""
     import pyarrow as pa

@@ -1,4 +1,4 @@
-"""From a path to the bytes of one price file: opening, decompression, archives, text encoding. Knows nothing of prices."""
+"""From a path to the bytes of a price file: folders, opening, decompression, archives, text encoding. Knows nothing of prices."""
 
 from __future__ import annotations
 
@@ -7,50 +7,94 @@ import gzip
 import io
 import lzma
 import os
+import stat
 import zipfile
 import zlib
-from collections.abc import Callable
-from pathlib import Path, PurePosixPath
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePath, PurePosixPath
+from typing import Protocol, TypeVar
 
-TABLE_SUFFIXES = {
-    ".csv",
-    ".tsv",
-    ".parquet",
-    ".pq",
-    ".feather",
-    ".arrow",
-}  # chosen over notes lying in the same archive
+from jaxrl_trade.bars.options import listed
+
+AnyPath = TypeVar("AnyPath", bound=PurePath)
+
+# chosen over notes lying in the same archive or folder
+TABLE_SUFFIXES = {".csv", ".tsv", ".parquet", ".pq", ".feather", ".arrow", ".json", ".jsonl"}
+PACKED_SUFFIXES = {".gz", ".zip", ".zst", ".bz2", ".xz", ".txt"}
 BYTE_ORDER_MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
+UNSUSPECTED, TIGHTEST = 1 << 26, 100  # bytes; unpacked over packed: ten is common, rows of zeros reach fifty
+CHUNK = 1 << 20
 MAX_LAYERS = 3  # a compressed file inside a zip is common, deeper nesting is not a price file
 
 
-def read_file(path: str | os.PathLike[str]) -> bytes:
+class Readable(Protocol):
+    """What unpacks as it is read."""
+
+    def read(self, size: int, /) -> bytes:
+        """Up to `size` bytes more, none at the end."""
+
+
+def price_files(folder: Path) -> list[Path]:
+    """The price files in a folder and the folders in it, sorted; hidden files and notes beside tables are left out.
+
+    Raises:
+      OSError: a folder cannot be read.
+      ValueError: there is none.
+    """
+
+    def fail(error: OSError) -> None:
+        raise OSError(f"cannot read {error.filename}: {error.strerror}")
+
+    found = []
+    for place, folders, names in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if not _is_hidden(name)]
+        found += [Path(place, name) for name in names if not _is_hidden(name)]
+    tables = _tables_among(found)
+    if not tables:
+        raise ValueError(f"there is no price file in the folder {folder}")
+    return sorted(tables)
+
+
+def read_file(path: Path) -> bytes:
     """Content of the price file at `path`, out of any compression and archive around it.
 
     Raises:
-      OSError: nothing there, a folder, or not readable.
-      ValueError: empty, damaged, or an archive of several price files.
+      OSError: nothing there, or not readable.
+      ValueError: empty, damaged, far larger than it looks, or an archive of several price files.
     """
-    path = Path(path)
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; give the path of one price file")
     try:
+        mode = path.stat().st_mode
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):  # it may have no end
+            raise ValueError(f"{path} is a device, not a file")
         data = path.read_bytes()
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no file {path}") from None
     except OSError as error:
         raise OSError(f"cannot read {path}: {error.strerror or error}") from None
+    size = len(data)
     for _ in range(MAX_LAYERS):
         unpack = next((unpack for magic, unpack in _UNPACKERS.items() if data.startswith(magic)), None)
         if unpack is None:
             break
         try:
-            data = unpack(data, path)
+            data = unpack(data, size, path)
         except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, RuntimeError) as error:
             raise ValueError(f"{path} is damaged or cut off: it does not decompress ({error})") from None
     if not data.strip():
         raise ValueError(f"{path} is empty")
     return data
+
+
+def refuse_bomb(unpacked: int, packed: int, path: object) -> None:
+    """Refuse what unpacks to far more bytes than prices do.
+
+    Raises:
+      ValueError: it is large, and packed more tightly than any table of prices.
+    """
+    if unpacked > UNSUSPECTED and unpacked > TIGHTEST * packed:
+        raise ValueError(
+            f"{path} unpacks to more than {TIGHTEST} times its size, as no prices do; if it is what you mean, unpack it first"
+        )
 
 
 def to_text(data: bytes, path: object) -> bytes:
@@ -86,43 +130,63 @@ def _decode(data: bytes, encoding: str, path: object) -> str:
         raise ValueError(f"{path} is not valid {encoding.upper()} text: bad bytes at offset {error.start}") from None
 
 
-def _unzip(data: bytes, path: Path) -> bytes:
+def _is_hidden(name: str) -> bool:
+    return name.startswith((".", "_")) or name == "__MACOSX"  # Spark and Hive keep notes in _SUCCESS, _metadata
+
+
+def _tables_among(paths: Sequence[AnyPath]) -> list[AnyPath]:
+    """Those that a suffix says to be tables; all where there are none."""
+    return [path for path in paths if {s.lower() for s in path.suffixes} & TABLE_SUFFIXES] or list(paths)
+
+
+def _unzip(data: bytes, packed: int, path: Path) -> bytes:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        members = [
-            info
-            for info in archive.infolist()
-            if not info.is_dir()
-            and not PurePosixPath(info.filename).name.startswith(".")
-            and "__MACOSX" not in info.filename
-        ]
-        tables = [
-            info for info in members if {s.lower() for s in PurePosixPath(info.filename).suffixes} & TABLE_SUFFIXES
-        ]
-        chosen = tables or members
+        members = {PurePosixPath(info.filename): info for info in archive.infolist() if not info.is_dir()}
+        chosen = _tables_among([name for name in members if not any(_is_hidden(part) for part in name.parts)])
         if not chosen:
             raise ValueError(f"{path} is an empty archive")
         if len(chosen) > 1:
-            names = ", ".join(info.filename for info in chosen[:6]) + (", ..." if len(chosen) > 6 else "")
-            raise ValueError(f"{path} holds {len(chosen)} price files ({names}); unpack it and give one of them")
-        if chosen[0].flag_bits & 1:
+            raise ValueError(
+                f"{path} holds {len(chosen)} price files ({listed(map(str, chosen), most=6)}); unpack it and give one of them"
+            )
+        info = members[chosen[0]]
+        if info.flag_bits & 1:
             raise ValueError(f"{path} is encrypted; unpack it and give the price file in it")
-        return archive.read(chosen[0])
+        with archive.open(info) as stream:
+            return _read_all(stream, packed, path)
 
 
-def _unzstd(data: bytes, path: Path) -> bytes:
+def _unzstd(data: bytes, packed: int, path: Path) -> bytes:
     import pyarrow as pa
 
-    del path
     with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
-        return stream.read()
+        return _read_all(stream, packed, path)
 
 
-# first bytes of a file -> how to unpack it
-_UNPACKERS: dict[bytes, Callable[[bytes, Path], bytes]] = {
-    b"\x1f\x8b": lambda data, path: gzip.decompress(data),
+def _opened(opener: Callable[[io.BytesIO], io.BufferedIOBase]) -> Callable[[bytes, int, Path], bytes]:
+    def unpack(data: bytes, packed: int, path: Path) -> bytes:
+        with opener(io.BytesIO(data)) as stream:
+            return _read_all(stream, packed, path)
+
+    return unpack
+
+
+def _read_all(stream: Readable, packed: int, path: Path) -> bytes:
+    """Content of a stream that unpacks as it is read, which ends as soon as there is far too much of it."""
+    chunks, size = [], 0
+    while chunk := stream.read(CHUNK):
+        chunks.append(chunk)
+        size += len(chunk)
+        refuse_bomb(size, packed, path)
+    return b"".join(chunks)
+
+
+# first bytes of a file -> how to unpack it, given the size of the file and its path for messages
+_UNPACKERS: dict[bytes, Callable[[bytes, int, Path], bytes]] = {
+    b"\x1f\x8b": _opened(lambda file: gzip.GzipFile(fileobj=file)),
     b"PK\x03\x04": _unzip,
     b"PK\x05\x06": _unzip,
     b"\x28\xb5\x2f\xfd": _unzstd,
-    b"BZh": lambda data, path: bz2.decompress(data),
-    b"\xfd7zXZ\x00": lambda data, path: lzma.decompress(data),
+    b"BZh": _opened(bz2.BZ2File),
+    b"\xfd7zXZ\x00": _opened(lzma.LZMAFile),
 }

@@ -34,7 +34,7 @@ def guess_columns(table: RawTable, options: LoadOptions) -> dict[str, int]:
             f"{table.origin} has no header and {len(first)} columns, too few for a time and four prices; "
             f"name the columns with {SETTLE['columns']}"
         )
-    open, high, low, close = _prices(table, options, range(start, start + 4))
+    open, high, low, close = _numbers(table, options, range(start, start + 4))
     holds = (high >= np.maximum(open, close)) & (low <= np.minimum(open, close))
     known = np.isfinite(open + high + low + close)
     if not known.any() or holds[known].mean() < HOLDS_SHARE:
@@ -43,10 +43,19 @@ def guess_columns(table: RawTable, options: LoadOptions) -> dict[str, int]:
             f"in this order; name the columns with {SETTLE['columns']}, counting from 1"
         )
     index |= {"open": start, "high": start + 1, "low": start + 2, "close": start + 3}
-    return index | ({"volume": start + 4} if len(first) > start + 4 else {})
+    if len(first) == start + 4:
+        return index
+    (volume,) = _numbers(table, options, range(start + 4, start + 5))
+    inside = (low <= volume) & (volume <= high)
+    if known.sum() > 1 and inside[known].all():
+        raise ValueError(
+            f"{table.origin} has no header, and column {start + 5} lies between high and low as a mean price does, not a volume; "
+            f"name the columns with {SETTLE['columns']}, counting from 1"
+        )
+    return index | {"volume": start + 4}
 
 
-def _prices(table: RawTable, options: LoadOptions, columns: range) -> list[FloatArray]:
+def _numbers(table: RawTable, options: LoadOptions, columns: range) -> list[FloatArray]:
     sample = [table.columns[i].slice(0, SAMPLE_ROWS) for i in columns]
     mark = decimal_mark(sample, options, table.origin)
     return [

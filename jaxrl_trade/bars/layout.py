@@ -1,4 +1,4 @@
-"""From the bytes of a file to its columns, untouched: delimiter, banner, header or none, and Parquet and Arrow files.
+"""From the bytes of a file to its columns, untouched: delimiter, banner, header or none; JSON, Parquet, Arrow; frames.
 
 Knows how tables are written, not what their columns mean; `formats.py` does that.
 """
@@ -10,18 +10,19 @@ import dataclasses
 import io
 import re
 from collections import Counter
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from jaxrl_trade.bars import files
+from jaxrl_trade.bars import files, json_tables
+from jaxrl_trade.bars.vendors import ALIASES, names_a_price, normalise
 
 if TYPE_CHECKING:
-    import pandas as pd
     import pyarrow as pa
 
 DELIMITERS = ("\t", ";", "|", ",")  # in this order: in a semicolon file the comma may be the decimal mark
 HEAD_BYTES = 1 << 18  # enough to find the delimiter, the header and the first rows
 HEAD_LINES = 100
+LONGEST_NUMBER = 64  # characters; a longer field is not looked at for a number
 MALFORMED_SHARE, MALFORMED_ROWS = 0.01, 3  # more rows of a wrong width than both: the layout was not understood
 
 # what stands for "no value", lower case; an infinite price is none either
@@ -36,18 +37,21 @@ class RawTable:
     Attributes:
       origin: the file, for messages.
       names: one per column, as written; None where the file has no header.
-      subheaders: rows of names between the header and the first row of numbers.
       columns: pyarrow chunked arrays, text or typed.
       label: where a row stands, for messages, such as "line 17".
+      other_names: further rows of names as long as `names`, above the first row of numbers.
       malformed: rows left out because they have another number of fields.
+      symbol, zone: instrument and time zone, where the file says them outside its columns.
     """
 
     origin: str
     names: tuple[str, ...] | None
     columns: tuple[pa.ChunkedArray, ...]
     label: Callable[[int], str]
-    subheaders: tuple[tuple[str, ...], ...] = ()
+    other_names: tuple[tuple[str, ...], ...] = ()
     malformed: int = 0
+    symbol: str | None = None
+    zone: str | None = None
 
     @property
     def rows(self) -> int:
@@ -56,7 +60,7 @@ class RawTable:
 
 
 def read_table(data: bytes, origin: str) -> RawTable:
-    """Columns of a Parquet, Arrow (Feather) or delimited text file.
+    """Columns of a Parquet, Arrow (Feather), JSON or delimited text file.
 
     Raises:
       ValueError: damaged, not a table, or without rows.
@@ -64,18 +68,28 @@ def read_table(data: bytes, origin: str) -> RawTable:
     for magic, read in _BINARY_READERS.items():
         if data.startswith(magic):
             return _from_arrow(read(data, origin), origin)
-    return _read_text(files.to_text(data, origin), origin)
+    text = files.to_text(data, origin)
+    return _read_json(text, origin) if json_tables.looks_like_json(text) else _read_text(text, origin)
 
 
-def from_frame(frame: pd.DataFrame, origin: str) -> RawTable:
-    """Columns of a pandas frame, its index among them."""
+def from_frame(frame: Any, origin: str) -> RawTable:
+    """Columns of a frame: of pandas, its index among them, or of whatever shows itself as an Arrow table, as polars does.
+
+    Raises:
+      ValueError: no frame, or a column of it holds values of several types.
+    """
     import pyarrow as pa
 
     try:
-        table = pa.Table.from_pandas(frame)
+        if type(frame).__module__.partition(".")[0] == "pandas":  # its Arrow stream would leave the index out
+            return _from_arrow(pa.Table.from_pandas(frame), origin)
+        if hasattr(frame, "__arrow_c_stream__"):
+            return _from_arrow(pa.table(frame), origin)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise ValueError(f"{origin} has a column with values of mixed types ({error.args[0]})") from None
     except (pa.ArrowException, ValueError, TypeError) as error:
-        raise ValueError(f"{origin}: a column of the frame has values of mixed types ({_first_line(error)})") from None
-    return _from_arrow(table, origin)
+        raise ValueError(f"{origin} is no table that Arrow takes ({_first_line(error)})") from None
+    raise ValueError(f"{origin} is a {type(frame).__name__}; give a frame of pandas or polars, or an Arrow table")
 
 
 def is_missing(text: str) -> bool:
@@ -93,7 +107,18 @@ def _from_arrow(table: pa.Table, origin: str) -> RawTable:
         column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
         for column in table.columns
     )
-    return RawTable(origin, tuple(table.column_names), columns, label=lambda row: f"row {row + 1}")
+    names = None if _is_numbered(tuple(table.column_names)) else tuple(table.column_names)
+    return RawTable(origin, names, columns, label=lambda row: f"row {row + 1}")
+
+
+def _read_json(text: bytes, origin: str) -> RawTable:
+    import pyarrow as pa
+
+    table = json_tables.read_json(text, origin)
+    columns = tuple(pa.chunked_array([pa.array(column, pa.string())]) for column in zip(*table.rows, strict=True))
+    if not columns:
+        raise ValueError(f"{origin} has no rows")
+    return RawTable(origin, table.names, columns, lambda row: f"row {row + 1}", symbol=table.symbol, zone=table.zone)
 
 
 def _read_parquet(data: bytes, origin: str) -> pa.Table:
@@ -101,7 +126,9 @@ def _read_parquet(data: bytes, origin: str) -> pa.Table:
     import pyarrow.parquet as pq
 
     try:
-        return pq.read_table(pa.BufferReader(data))
+        file = pq.ParquetFile(pa.BufferReader(data))
+        files.refuse_bomb(8 * file.metadata.num_rows, len(data), origin)
+        return file.read()
     except (pa.ArrowException, OSError) as error:
         raise ValueError(
             f"{origin} is damaged or cut off: it does not read as Parquet ({_first_line(error)})"
@@ -129,34 +156,60 @@ class _Line:
 def _read_text(data: bytes, origin: str) -> RawTable:
     lines = _head_lines(data)
     if not lines:
-        raise ValueError(f"{origin} is empty")
+        raise ValueError(f"{origin} is empty or begins with blank lines alone")
     delimiter = _sniff_delimiter([line.text for line in lines], origin)
     rows = [_split(line.text, delimiter) for line in lines]
     first = next((i for i, row in enumerate(rows) if _holds_numbers(row)), None)
     if first is None:
         raise ValueError(f"{origin} has no rows of numbers: its first line is {lines[0].text[:80]!r}")
     width = Counter(len(row) for row in rows[first:]).most_common(1)[0][0]
-    names, subheaders = _header(rows[:first], rows[first], width, origin)
+    names, other_names = _header(rows[:first], rows[first], width, origin)
     columns, malformed = _parse(data[lines[first].start :], delimiter, width, origin)
     if names is not None and len(names) < width:
         columns, width = columns[:-1], width - 1  # every row ends with a delimiter, the header does not
+    if names is not None and _is_numbered(names):
+        unnamed = names[0] == ""  # above row numbers
+        names, columns = None, columns[unnamed:]
     first_line = data[: lines[first].start].count(b"\n") + 1
     return RawTable(
         origin,
-        names,
+        names and _with_the_index(names, other_names),
         columns,
         label=lambda row: f"line {_line_number(data[lines[first].start :], row, malformed) + first_line}",
-        subheaders=subheaders,
+        other_names=other_names,
         malformed=len(malformed),
+        symbol=_symbol_above(other_names),
     )
 
 
 def _head_lines(data: bytes) -> list[_Line]:
     """The first lines that are not blank; the last one may be cut off by `HEAD_BYTES` and is then left out."""
-    found = list(re.finditer(rb"[^\r\n]*[^\r\n\s][^\r\n]*", data[:HEAD_BYTES]))
+    head, found, start = data[:HEAD_BYTES], [], 0
+    for line in head.splitlines(keepends=True):
+        if line.strip():
+            found.append(_Line(start, line.strip(b"\r\n").decode("utf-8", "replace")))
+        start += len(line)
     if len(data) > HEAD_BYTES and len(found) > 1:
         found.pop()
-    return [_Line(match.start(), match.group().decode("utf-8", "replace")) for match in found[:HEAD_LINES]]
+    return found[:HEAD_LINES]
+
+
+def _is_numbered(names: Sequence[str]) -> bool:
+    """Whether names are those that pandas gives where it was given none: 0, 1, 2, ..., behind an empty one for the index."""
+    numbers = list(names[names[:1] == ("",) :])
+    return len(numbers) >= json_tables.LEAST_FIELDS and numbers == [str(i) for i in range(len(numbers))]
+
+
+def _with_the_index(names: tuple[str, ...], other_names: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Names with the index' own, which yfinance writes in a row below the header, `Date,,,`."""
+    index = next((row[0] for row in other_names if row[0] and normalise(row[0]) in ALIASES["time"]), names[0])
+    return (index, *names[1:])
+
+
+def _symbol_above(other_names: Sequence[Sequence[str]]) -> str | None:
+    """The symbol that a row such as `Ticker,MSFT,MSFT` repeats over all columns."""
+    found = {frozenset(row[1:]) for row in other_names if normalise(row[0]) in ALIASES["symbol"]}
+    return next((symbol for row in found if len(row) == 1 for symbol in row), None)
 
 
 def _sniff_delimiter(lines: list[str], origin: str) -> str:
@@ -182,22 +235,20 @@ def _split(line: str, delimiter: str) -> tuple[str, ...]:
 def _holds_numbers(row: tuple[str, ...]) -> bool:
     """Whether a row is data: a number behind the first field, or only missing values behind a first field with digits."""
     rest = row[1:]
-    if any(_NUMBER.fullmatch(field) for field in rest):
-        return True
+    if any(len(field) <= LONGEST_NUMBER and _NUMBER.fullmatch(field) for field in rest):
+        return not _is_numbered(row)
     return bool(rest) and bool(re.search(r"\d", row[0])) and all(is_missing(field) for field in rest)
 
 
 def _header(
     above: list[tuple[str, ...]], data_row: tuple[str, ...], width: int, origin: str
 ) -> tuple[tuple[str, ...] | None, tuple[tuple[str, ...], ...]]:
-    """Names among the lines above the first row of numbers, and the rows of names below them; banners have another width."""
-    from jaxrl_trade.bars.formats import names_a_price
-
+    """Names among the lines above the first row of numbers, and the other rows as long; banners have another width."""
     fitted = [(i, names) for i, row in enumerate(above) if (names := _fit_names(row, data_row, width)) is not None]
     known = [(i, names) for i, names in fitted if names_a_price(names)]
     if known or fitted:
         position, names = known[0] if known else fitted[-1]
-        return names, tuple(row for row in above[position + 1 :] if len(row) == len(above[position]))
+        return names, tuple(row for i, row in enumerate(above) if len(row) == width and i != position)
     if above and names_a_price(above[-1]):
         raise ValueError(
             f"{origin}: the header has {len(above[-1])} fields but the rows have {width}; "

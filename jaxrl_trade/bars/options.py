@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 ROLES = ("time", "date", "clock", "open", "high", "low", "close", "adj_close", "volume", "symbol")
 
@@ -13,12 +13,13 @@ class LoadOptions:
     """Answers to what a file leaves open; None means that the file must say it itself.
 
     Attributes:
-      symbol: the instrument to take from a file of several, and the name of the bars.
+      symbol: the instrument to take from a file or folder of several, and the name of the bars.
       tz: time zone of times that carry no offset, such as "America/New_York" or "-05:00"; UTC when None.
       day_first: whether 03/04/2021 is the third of April (True) or the fourth of March (False).
       columns: file column by role, where the names are not understood: {"close": "Last", "time": "Stamp"}; a number
         counts columns from 1. Roles are time, or date and clock apart, open, high, low, close, adj_close, volume, symbol.
       decimal: the decimal mark, "." or ",".
+      adjust: whether to undo the splits that are noticed: prices before one are divided by its ratio, volume multiplied.
     """
 
     symbol: str | None = None
@@ -26,6 +27,7 @@ class LoadOptions:
     day_first: bool | None = None
     columns: Mapping[str, str] | None = None
     decimal: str | None = None
+    adjust: bool = False
 
     def __post_init__(self) -> None:
         for role in self.columns or {}:
@@ -33,6 +35,13 @@ class LoadOptions:
                 raise ValueError(f"columns names the role {role!r}; the roles are {', '.join(ROLES)}")
         if self.decimal not in (None, ".", ","):
             raise ValueError(f'decimal = {self.decimal!r}, but the decimal mark is "." or ","')
+
+
+def listed(names: Iterable[str], most: int = 20, longest: int = 40) -> str:
+    """Names for a message, in one line that a terminal shows as it is, whatever they are."""
+    each = ["".join(char if char.isprintable() else "\ufffd" for char in name) for name in names]
+    shown = [name if len(name) <= longest else f"{name[: longest - 3]}..." for name in each[:most]]
+    return ", ".join(shown) + (f", ... ({len(each):,} in all)" if len(each) > most else "")
 
 
 def parse_columns(text: str) -> dict[str, str]:
@@ -51,4 +60,5 @@ SETTLE = {
     "day_first": "day_first=True (--day-first) or day_first=False (--month-first)",
     "columns": "columns= (--columns close=NAME,time=NAME,...)",
     "decimal": 'decimal="." or decimal="," (--decimal)',
+    "adjust": "adjust=True (--adjust)",
 }

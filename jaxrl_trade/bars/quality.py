@@ -46,6 +46,7 @@ class DataReport:
       gaps: number of steps longer than 1.5 bars.
       largest_gaps: the longest of them, longest first.
       bars_per_year: bars in 365.25 days at the density of this file, closed hours included; annualises per-bar figures.
+      assumed: what the file did not say and was found out or taken for granted.
       warnings: what a user should know before trusting a result.
     """
 
@@ -61,6 +62,7 @@ class DataReport:
     gaps: int
     largest_gaps: tuple[Gap, ...]
     bars_per_year: float
+    assumed: tuple[str, ...]
     warnings: tuple[str, ...]
 
     def lines(self) -> list[str]:
@@ -82,6 +84,7 @@ class DataReport:
             f"               {gap.start:%Y-%m-%d %H:%M} to {gap.end:%Y-%m-%d %H:%M}, {gap.missing:,} bars missing"
             for gap in self.largest_gaps
         ]
+        text += [f"assumed        {assumption}" for assumption in self.assumed]
         text += [f"warning        {warning}" for warning in self.warnings]
         return text
 
@@ -100,6 +103,7 @@ class DataReport:
                 {"start": gap.start.isoformat(), "end": gap.end.isoformat(), "missing": gap.missing}
                 for gap in self.largest_gaps
             ],
+            "assumed": list(self.assumed),
             "warnings": list(self.warnings),
         }
 
@@ -160,7 +164,7 @@ def clean(ns: IntArray, values: FloatArray, excluded: Mapping[str, BoolArray], o
 
 
 def describe(
-    bars: CleanBars, *, source: str, columns: Mapping[str, str], rows_read: int, warnings: Iterable[str] = ()
+    bars: CleanBars, *, source: str, columns: Mapping[str, str], rows_read: int, assumed: Iterable[str] = ()
 ) -> DataReport:
     """The report on clean bars.
 
@@ -174,7 +178,7 @@ def describe(
     bar = int(sizes[np.argmax(counts)])
     is_gap = steps > GAP * bar
     longest = np.argsort(-steps, kind="stable")[: min(LISTED_GAPS, int(is_gap.sum()))]
-    notes = [*warnings, *bars.warnings]
+    notes = list(bars.warnings)
     if counts.max() < REGULAR_SHARE * len(steps):
         notes.append(
             f"only {counts.max() / len(steps):.0%} of the bars are {datetime.timedelta(microseconds=bar // 1000)} apart"
@@ -198,6 +202,7 @@ def describe(
             Gap(_datetime(bars.ns[i]), _datetime(bars.ns[i + 1]), int(np.rint(steps[i] / bar)) - 1) for i in longest
         ),
         bars_per_year=len(steps) * YEAR / int(bars.ns[-1] - bars.ns[0]),
+        assumed=tuple(assumed),
         warnings=tuple(notes),
     )
 

@@ -24,6 +24,7 @@ from jaxrl_trade.bars.calendar_fields import (
 )
 from jaxrl_trade.bars.decimals import is_text
 from jaxrl_trade.bars.layout import MISSING
+from jaxrl_trade.bars.zones import is_zone
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,11 +47,15 @@ class Times:
       ns: `[n]` nanoseconds since 1970, in UTC where `absolute`, else on the file's own clock; 0 where missing.
       missing: `[n]` the row has no time.
       absolute: `[n]` an epoch, or a time that carries its offset.
+      zone: name of the zone that every other row carries, such as "US/Eastern".
+      assumed: what the dates of other rows settled, for the report.
     """
 
     ns: IntArray
     missing: BoolArray
     absolute: BoolArray
+    zone: str | None = None
+    assumed: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -149,6 +154,7 @@ def _from_text(column: Column, day_first: bool | None) -> Times:
     import pyarrow.compute as pc
 
     text = pc.fill_null(pc.utf8_trim_whitespace(column.values.cast(pa.string())), "")
+    text, zone = _without_zone_names(text)
     missing = to_bool(pc.is_in(pc.utf8_lower(text), pa.array(MISSING)))
     is_number = to_bool(pc.match_substring_regex(text, r"^\d{1,18}(\.\d*)?$|^[1-8]\d{18}(\.\d*)?$"))
     ns, absolute = np.zeros(len(text), np.int64), np.zeros(len(text), bool)
@@ -159,13 +165,27 @@ def _from_text(column: Column, day_first: bool | None) -> Times:
         ns = _epoch_or_compact(whole, billionths(pc.struct_field(parts, "fraction")) / 1e9, is_number, column)
         absolute = is_number & ~_is_compact(whole)
     rows = np.flatnonzero(~is_number & ~missing)
+    assumed: tuple[str, ...] = ()
     if len(rows):
         fields = CalendarFields(len(rows), lambda i, why: column.refuse(int(rows[i]), why))
         fields.read(text.take(pa.array(rows)), SHAPES)
-        fields.settle_order(day_first)
+        assumed = fields.settle_order(day_first)
         ns[rows] = fields.date_ns() + fields.clock_ns() - fields.offset
         absolute[rows] = fields.has_zone
-    return Times(ns, missing, absolute)
+    return Times(ns, missing, absolute, zone, assumed)
+
+
+def _without_zone_names(text: pa.ChunkedArray) -> tuple[pa.ChunkedArray, str | None]:
+    """Times without the zone name behind them, as in `20240115 09:30:00 US/Eastern`, where all that have one have the same."""
+    import pyarrow.compute as pc
+
+    if not pc.any(pc.match_substring(text, "/")).as_py():
+        return text, None
+    parts = pc.extract_regex(text, r"^(?P<time>.*[0-9]) +(?P<zone>[A-Z][A-Za-z]+/[A-Za-z_/]+)$")
+    zones = pc.unique(pc.struct_field(parts, "zone")).drop_null().to_pylist()
+    if len(zones) != 1 or not is_zone(zones[0]):
+        return text, None  # rows with several names, or another word, are refused as no times
+    return pc.coalesce(pc.struct_field(parts, "time"), text), str(zones[0])
 
 
 def _is_compact(whole: IntArray) -> BoolArray:

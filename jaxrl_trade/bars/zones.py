@@ -15,32 +15,39 @@ from jaxrl_trade.bars.rolling import FloatArray
 
 
 def to_utc(
-    ns: IntArray, local: BoolArray, tz: str | None, content: FloatArray
+    ns: IntArray, local: BoolArray, tz: str | None, said: str | None, content: FloatArray
 ) -> tuple[IntArray, dict[str, BoolArray], tuple[str, ...]]:
     """UTC nanoseconds of n rows in the file's order.
 
     Args:
       ns: `[n]` nanoseconds since 1970, on the file's own clock where `local`, else already in UTC.
       local: `[n]` the row carries no offset.
-      tz: zone of the local rows; UTC when None.
+      tz: zone of the local rows as the user says it.
+      said: zone as the file says it, where the user does not; UTC when both are None.
       content: `[n, k]` values of the rows; two rows of one local time that agree in them are copies, not the two bars of the
         hour that autumn shows twice.
     Returns:
-      `[n]` nanoseconds; the rows that have no UTC time, by reason; warnings.
+      `[n]` nanoseconds; the rows that have no UTC time, by reason; what was assumed.
+    Raises:
+      ValueError: no such zone.
     """
-    if tz is None:
-        if not (ns[local] % DAY).any():
-            return ns, {}, ()  # no times, or dates alone
-        return ns, {}, (f"times carry no time zone and are taken as UTC; if they are not, say so with {SETTLE['tz']}",)
-    zone = parse_zone(tz)
+    zone = parse_zone(tz or said or "UTC")
     if not local.any():
-        return ns, {}, (f"the times say their own offset, so {tz} was not used",)
+        return ns, {}, (f"the times say their own offset, so {tz} was not used",) if tz else ()
+    if tz is None and not (ns[local] % DAY).any():
+        return ns, {}, ()  # dates alone are days, wherever they were counted
     utc, skipped, unclear = _localise(ns, local, zone, content)
     reasons = {
         "of a local time that daylight saving skips": skipped,
         "of a local time that daylight saving repeats": unclear,
     }
-    return utc, {reason: rows for reason, rows in reasons.items() if rows.any()}, ()
+    if tz is not None:
+        assumed = ""
+    elif said is not None:
+        assumed = f"times are of {said}, as the file says"
+    else:
+        assumed = f"times carry no time zone and are taken as UTC; if they are not, say so with {SETTLE['tz']}"
+    return utc, {reason: rows for reason, rows in reasons.items() if rows.any()}, (assumed,) if assumed else ()
 
 
 def parse_zone(tz: str) -> datetime.tzinfo:
@@ -59,6 +66,15 @@ def parse_zone(tz: str) -> datetime.tzinfo:
         return zoneinfo.ZoneInfo(tz.strip())
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
         raise ValueError(f'tz = {tz!r} is no time zone; write one such as "America/New_York" or "-05:00"') from None
+
+
+def is_zone(name: str) -> bool:
+    """Whether `parse_zone` knows the name."""
+    try:
+        parse_zone(name)
+    except ValueError:
+        return False
+    return True
 
 
 def wall_clock(times: NDArray[np.datetime64], tz: str) -> NDArray[np.datetime64]:

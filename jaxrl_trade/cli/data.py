@@ -40,6 +40,8 @@ class ReadFlags:
     """Columns whose names are not understood: close=Last,time=Stamp."""
     decimal: Annotated[str | None, tyro.conf.arg(metavar=". or ,", help_behavior_hint="(default: found out)")] = None
     """The decimal mark."""
+    adjust: bool = False
+    """Undo the splits that are noticed: divide the prices before each by its ratio."""
 
     def options(self) -> dict[str, Any]:
         """Keyword arguments of `load_bars`, and JSON values."""
@@ -53,6 +55,7 @@ class ReadFlags:
             "day_first": True if self.day_first else False if self.month_first else None,
             "columns": parse_columns(self.columns) if self.columns else None,
             "decimal": self.decimal,
+            **({"adjust": True} if self.adjust else {}),
         }
 
 
@@ -149,7 +152,8 @@ def recorded(facts: Mapping[str, Any]) -> dict[str, Any]:
         k for k, kind in kinds.items() if not (isinstance(saved, dict) and k in saved and isinstance(saved[k], kind))
     ]
     if not wrong:
-        wrong += [f"options.{name}" for name in saved["options"] if name not in ReadFlags().options()]
+        known = ReadFlags(adjust=True).options()
+        wrong += [f"options.{name}" for name in saved["options"] if name not in known]
         wrong += [f"splits.{name}" for name in SPLITS if not _is_range(saved["splits"].get(name))]
     if wrong:
         raise ValueError(f"run.json is damaged: its record of the data has no usable {', '.join(wrong)}")

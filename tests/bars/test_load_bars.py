@@ -291,7 +291,7 @@ def test_prices_are_adjusted_by_the_ratio_of_the_adjusted_close_and_volume_is_no
     ratio = np.where(np.arange(30) < 10, 0.25, 1.0)[:, None]
     np.testing.assert_allclose(bars.frame.iloc[:, :4], np.array(rows)[:, :4] * ratio, rtol=1e-12)  # two roundings
     np.testing.assert_array_equal(bars.frame["volume"], [row[4] for row in rows])
-    assert bars.report.warnings == ("prices are adjusted by the column 'Adj Close'",)
+    assert bars.report.assumed == ("prices are adjusted by the column 'Adj Close'",)
 
 
 def test_a_column_of_closes_alone_makes_bars_and_says_so(tmp_path):
@@ -299,7 +299,7 @@ def test_a_column_of_closes_alone_makes_bars_and_says_so(tmp_path):
     close = [1.11, 1.12, 1.13]
     open = [1.11, 1.11, 1.12]
     np.testing.assert_array_equal(bars.frame.iloc[:, :4], np.transpose([open, close, open, close]))
-    assert any("no open, high and low" in warning for warning in bars.report.warnings)
+    assert bars.report.assumed[0].startswith("without open, high and low: open is the close before")
 
 
 REFUSED = {
@@ -359,12 +359,12 @@ REFUSED = {
     "several instruments side by side": (
         lambda i, o, h, lo, c, v: f"{epoch(i)},{o},{c},{o},{c}",
         "time,BTC:open,BTC:close,ETH:open,ETH:close",
-        r"side by side \(BTC, ETH\)",
+        r"holds 2 symbols \(BTC, ETH\); choose one with symbol= \(--symbol\)",
     ),
     "several tickers under the names": (
         lambda i, o, h, lo, c, v: f"2021-03-{day(i)},{c},{c},{o},{o}",
         "Price,Close,Close,Open,Open\nTicker,A,B,A,B\nDate,,,,",
-        r"side by side \(A, B\)",
+        r"holds 2 symbols \(A, B\); choose one with symbol= \(--symbol\)",
     ),
     "no header and swapped prices": (
         lambda i, o, h, lo, c, v: f"{epoch(i)},{c},{h},{lo},{o},{v}",
@@ -468,10 +468,11 @@ def test_what_is_no_price_file_gets_one_line_of_our_own(kind, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_file_and_a_folder_are_named(tmp_path):
+def test_a_missing_file_and_a_folder_without_prices_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"there is no file .*nothing.csv"):
         load_bars(tmp_path / "nothing.csv")
-    with pytest.raises(IsADirectoryError, match="is a folder"):
+    (tmp_path / ".hidden.csv").write_text("time,close\n")
+    with pytest.raises(ValueError, match="there is no price file in the folder"):
         load_bars(tmp_path)
 
 

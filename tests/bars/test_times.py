@@ -58,17 +58,17 @@ def test_times_that_no_clock_showed_are_dropped_and_reported(tmp_path):
     assert bars.report.dropped == {"of a local time that daylight saving skips": 1}
 
 
-def test_times_without_a_zone_are_utc_with_a_warning_and_dates_without_one(tmp_path):
+def test_times_without_a_zone_are_assumed_to_be_utc_and_dates_need_no_assumption():
     hourly = Bars.from_frame(random_frame(50).tz_localize(None))
     assert hourly.index[0] == pd.Timestamp("2021-03-01", tz="UTC")
-    assert "taken as UTC; if they are not, say so with tz= (--tz)" in hourly.report.warnings[0]
-    assert Bars.from_frame(random_frame(50, freq="D").tz_localize(None)).report.warnings == ()
+    assert "taken as UTC; if they are not, say so with tz= (--tz)" in hourly.report.assumed[0]
+    assert Bars.from_frame(random_frame(50, freq="D").tz_localize(None)).report.assumed == ()
 
 
-def test_a_zone_for_times_that_say_their_own_is_not_used_and_warned_of():
+def test_a_zone_for_times_that_say_their_own_is_not_used_and_the_report_says_so():
     bars = Bars.from_frame(random_frame(50), tz=BERLIN)
     assert bars.index[0] == pd.Timestamp("2021-03-01", tz="UTC")
-    assert bars.report.warnings == ("the times say their own offset, so Europe/Berlin was not used",)
+    assert bars.report.assumed == ("the times say their own offset, so Europe/Berlin was not used",)
 
 
 @pytest.mark.parametrize("tz", ["Europe/Nowhere", "EST5", "+25:00", "../etc"])
