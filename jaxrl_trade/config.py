@@ -261,6 +261,7 @@ class PPOConfig:
             object.__setattr__(self, name, _widths(name, getattr(self, name)))
         _check_hypers("hypers", self.hypers)
         _check_choice("compute_dtype", self.compute_dtype, get_args(ComputeDtype))
+        _check_reward_fn(self.reward_fn)
         _check_choice("schedule", self.schedule, get_args(Schedule))
         _check("negative_slope", self.negative_slope, lambda x: 0 <= x < 1, "in [0, 1)")
         for name in ("target_kl", "value_clip"):
@@ -328,6 +329,7 @@ class DQNConfig:
         _check_hypers("hypers", self.hypers)
         _check_collection(self.n_episodes, self.timesteps_per_episode)
         _check_choice("compute_dtype", self.compute_dtype, get_args(ComputeDtype))
+        _check_reward_fn(self.reward_fn)
         _check_choice("backend", self.backend, get_args(Backend))
         _check("negative_slope", self.negative_slope, lambda x: 0 <= x < 1, "in [0, 1)")
         if self.timesteps_per_episode % self.train_every:
@@ -380,6 +382,13 @@ def _check_collection(n_episodes: int, timesteps_per_episode: int) -> None:
         raise ValueError(
             f"n_episodes = {n_episodes} x timesteps_per_episode = {timesteps_per_episode} makes a collection of 2**31 "
             "experiences or more; lower one of them"
+        )
+
+
+def _check_reward_fn(value: Any) -> None:
+    if value is not None and not callable(value):
+        raise ValueError(
+            f"reward_fn = {value!r} must be a function (transitions, scales, market, env) -> [L, N], or None"
         )
 
 

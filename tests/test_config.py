@@ -216,3 +216,9 @@ def test_a_discount_above_one_is_refused(name):
 def test_hidden_layers_are_whole_widths_and_at_least_one(name, value, message):
     with pytest.raises(ValueError, match=rf"{name}(\[0\])? = .* {message}"):
         jt.PPOConfig(**{name: value})
+
+
+@pytest.mark.parametrize("config", [jt.PPOConfig, jt.DQNConfig])
+def test_a_reward_that_is_no_function_is_refused(config):
+    with pytest.raises(ValueError, match=r"^reward_fn = 'x' must be a function \(transitions, scales, market, env\)"):
+        config(reward_fn="x")

@@ -18,7 +18,7 @@ from jaxrl_trade.networks import DQNParams, init_dqn
 from jaxrl_trade.replay import Replay
 from jaxrl_trade.rollout import Memory, collect_dqn, hoisted
 from jaxrl_trade.rollout.memory import Reference
-from jaxrl_trade.train import measures
+from jaxrl_trade.train import measures, pure
 
 Array = jax.Array
 
@@ -157,22 +157,9 @@ def make_train_dqn(
     """A pure `train(key, hypers=None) -> state, metrics [updates]`; jit it, or vmap it over keys and hypers.
 
     Raises:
-      ValueError: a market without a valid start for the config's episodes.
+      ValueError: arguments of another kind, or a market without a valid start for the config's episodes.
     """
-    market.valid_starts(config.env.episode_length)
-
-    def train(key: Array, hypers: DQNHypers | None = None) -> tuple[DQNState, DQNMetrics]:
-        hypers = config.hypers if hypers is None else hypers
-        return run_updates(init_state(key, market, config), hypers, market, config, config.updates)
-
-    return train
-
-
-def run_updates(
-    state: DQNState, hypers: DQNHypers, market: Market, config: DQNConfig, updates: int
-) -> tuple[DQNState, DQNMetrics]:
-    """`updates` update steps in one program; metrics `[updates]`."""
-    return jax.lax.scan(lambda s, _: update_step(s, hypers, market, config), state, length=updates)
+    return pure.make_train(DQNConfig, init_state, update_step, config, market)
 
 
 def _learn(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from jaxrl_trade.market import Market
 from jaxrl_trade.networks import PPOParams, init_ppo
 from jaxrl_trade.rollout import Experience, collect_ppo, hoisted
 from jaxrl_trade.rollout.experience import account_values
-from jaxrl_trade.train import measures
+from jaxrl_trade.train import measures, pure
 
 Array = jax.Array
 
@@ -138,22 +139,12 @@ def make_train_ppo(
     """A pure `train(key, hypers=None) -> state, metrics [updates]`; jit it, or vmap it over keys and hypers.
 
     Raises:
-      ValueError: a market without a valid start for the config's episodes.
+      ValueError: arguments of another kind, or a market without a valid start for the config's episodes.
     """
-    market.valid_starts(config.env.episode_length)
-
-    def train(key: Array, hypers: PPOHypers | None = None) -> tuple[PPOState, PPOMetrics]:
-        hypers = config.hypers if hypers is None else hypers
-        return run_updates(init_state(key, market, config), hypers, market, config, config.updates)
-
-    return train
+    return pure.make_train(PPOConfig, init_state, update_step, config, market)
 
 
-def run_updates(
-    state: PPOState, hypers: PPOHypers, market: Market, config: PPOConfig, updates: int
-) -> tuple[PPOState, PPOMetrics]:
-    """`updates` update steps in one program; metrics `[updates]`."""
-    return jax.lax.scan(lambda s, _: update_step(s, hypers, market, config), state, length=updates)
+run_updates = functools.partial(pure.run_updates, update_step)  # for a state and a market that are traced themselves
 
 
 def scheduled(update: Array, config: PPOConfig) -> Scalar:

@@ -1,0 +1,50 @@
+"""What a caller may get wrong in the first arguments of training, told before anything is computed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_trade.market import Market
+
+
+def check_config(config: Any, kind: type) -> None:
+    """Refuses a config of something else.
+
+    Raises:
+      ValueError: names its class and the one that was wanted.
+    """
+    if not isinstance(config, kind):
+        raise ValueError(f"config is {_described(config)}; give a {kind.__name__}")
+
+
+def check_market(name: str, market: Any) -> None:
+    """Refuses bars, arrays and whatever else is not a Market.
+
+    Raises:
+      ValueError: names what came.
+    """
+    if not isinstance(market, Market):
+        raise ValueError(f"{name} is {_described(market)}; give a Market, such as Market.from_bars(bars)")
+
+
+def check_key(key: Any) -> None:
+    """Refuses what is not one typed key; `key` may be traced.
+
+    Raises:
+      ValueError: names what came.
+    """
+    if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
+        raise ValueError(f"key is {_described(key)}; give a typed key, such as jax.random.key(0)")
+    if key.shape:
+        raise ValueError(f"key holds keys of shape {key.shape}, a run takes one; jax.vmap trains several at once")
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, (bool, int, float, str, type(None))):
+        return repr(value)
+    if isinstance(value, jax.Array):
+        return f"an array of {value.dtype} {list(value.shape)}"
+    return f"a {type(value).__name__}"
