@@ -24,6 +24,9 @@ class Agent:
     terms: tuple[str, ...]  # what a metric `nonfinite` counts
     policy: Callable[[Any, Any], Policy]  # of weights and config
     static: Callable[[Any], Any]  # a config without what its program does not read
+    after_schedule: Callable[
+        [Any], str
+    ]  # what becomes of the scheduled in a run longer than its schedules; "" without any
 
 
 def agent_of(config: AgentConfig) -> Agent:
@@ -61,6 +64,7 @@ AGENTS = {
             terms=ppo.TERMS,
             policy=lambda params, config: actor_policy(params.actor, config),
             static=_static_ppo,
+            after_schedule=lambda config: "" if config.schedule == "constant" else "the learning rates are 0",
         ),
         Agent(
             name="dqn",
@@ -71,6 +75,7 @@ AGENTS = {
             terms=dqn.TERMS,
             policy=lambda params, config: q_policy(params.dueling, config),
             static=_static_dqn,
+            after_schedule=lambda config: "epsilon and the importance exponent stay at their ends",
         ),
     )
 }

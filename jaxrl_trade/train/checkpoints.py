@@ -1,16 +1,19 @@
 """Checkpoints: a pytree of arrays and a few facts beside it, written whole or not at all, checked when read.
 
 A checkpoint is the folder `update_00000040`: `state/` (Orbax, every leaf under its path in the tree) and `checkpoint.json` (the
-facts, the leaves' shapes and dtypes, a hash of their bytes). It is written under another name and renamed when it is complete.
+facts, the leaves' shapes and dtypes, a hash of them all). It is written under another name and renamed when it is complete.
 Knows nothing of agents: any tree with typed keys in it will do.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-import os
+import logging
 import shutil
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,10 +21,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl_trade.train.files import reason, write_whole
+
 Tree = TypeVar("Tree")
-FORMAT = 1
+FORMAT = 2
 FACTS = "checkpoint.json"
 _PREFIX, _PARTIAL = "update_", ".partial_"
+
+
+class DamagedCheckpointError(OSError):
+    """A checkpoint that is incomplete, or not what was written."""
 
 
 class Checkpoints:
@@ -50,47 +59,38 @@ class Checkpoints:
           OSError: it cannot be written: a full disk, say.
         """
         leaves, path = _to_host(tree), self.path(update)
-        described = {"format": FORMAT, "facts": facts, "leaves": _describe(leaves), "sha256": _digest(leaves)}
+        described = {"format": FORMAT, "facts": facts, "leaves": _describe(leaves), "sha256": _digest(leaves, facts)}
         text = json.dumps(described, indent=1, allow_nan=False)
         partial = self.folder / f"{_PARTIAL}{update:08d}"
         try:
             _write_leaves(partial, leaves)
-            _write_durably(partial / FACTS, text)
+            write_whole(partial / FACTS, text)
         except Exception as error:  # Orbax and its storage have no common error for a disk that is full
             shutil.rmtree(partial, ignore_errors=True)
             raise OSError(
-                f"checkpoint {path} cannot be written ({_first_line(error)}); the ones before it stay"
+                f"checkpoint {path} cannot be written ({reason(error)}); the ones before it stay, resume from them"
             ) from None
         shutil.rmtree(path, ignore_errors=True)  # of a run that was resumed from before it
         partial.rename(path)
         return path
 
-    def facts(self, update: int) -> dict[str, Any]:
-        """The facts kept beside a checkpoint.
-
-        Raises:
-          OSError: it is incomplete.
-          ValueError: it was written by another program or version.
-        """
-        return self._read_description(update)["facts"]
-
-    def restore(self, update: int, like: Tree) -> Tree:
-        """The tree of a checkpoint.
+    def restore(self, update: int, like: Tree) -> tuple[Tree, dict[str, Any]]:
+        """The tree of a checkpoint, and the facts kept beside it.
 
         Args:
           update: of the checkpoint.
           like: a tree of the same structure, shapes and dtypes; arrays or `jax.ShapeDtypeStruct`s.
         Raises:
-          OSError: it is incomplete or damaged.
-          ValueError: its leaves are not those of `like`; the message names the first that differs.
+          DamagedCheckpointError: it is incomplete or damaged.
+          ValueError: its leaves are not those of `like` (the message names the first that differs), or its format is another's.
         """
         described, path = self._read_description(update), self.path(update)
         wanted = {name: _shape_and_dtype(leaf) for name, leaf in _named(like).items()}
         _check_structure(described["leaves"], {name: [list(s), str(d)] for name, (s, d) in wanted.items()}, path)
         leaves = self._read_leaves(update, {name: np.zeros(shape, dtype) for name, (shape, dtype) in wanted.items()})
-        if _digest(leaves) != described["sha256"]:
-            raise OSError(f"{path} is damaged: its arrays are not the ones that were saved{self._way_out(update)}")
-        return _to_device(leaves, like)
+        if _digest(leaves, described["facts"]) != described["sha256"]:
+            raise DamagedCheckpointError(f"{path} is damaged: its content is not what was saved")
+        return _to_device(leaves, like), described["facts"]
 
     def prune(self, keep: set[int]) -> None:
         """Deletes every other checkpoint, and what a killed process left half written."""
@@ -105,10 +105,12 @@ class Checkpoints:
 
         path = self.path(update)
         try:
-            with ocp.StandardCheckpointer() as checkpointer:
+            with _quiet_storage(), ocp.StandardCheckpointer() as checkpointer:
                 return like | checkpointer.restore(path.absolute() / "state", _filled(like))
+        except MemoryError:
+            raise
         except Exception as error:  # Orbax and its storage have no common error for broken files
-            raise OSError(f"{path} is damaged or cut off ({_first_line(error)}){self._way_out(update)}") from None
+            raise DamagedCheckpointError(f"{path} is damaged or cut off ({reason(error)})") from None
 
     def _read_description(self, update: int) -> dict[str, Any]:
         path = self.path(update) / FACTS
@@ -117,20 +119,12 @@ class Checkpoints:
             if not isinstance(described, dict) or not {"format", "facts", "leaves", "sha256"} <= set(described):
                 raise ValueError("other fields")
         except FileNotFoundError:
-            raise FileNotFoundError(
-                f"{path} does not exist: the checkpoint is incomplete{self._way_out(update)}"
-            ) from None
+            raise DamagedCheckpointError(f"{path.parent} is incomplete: it has no {FACTS}") from None
         except ValueError:
-            raise ValueError(f"{path} is damaged or from another program{self._way_out(update)}") from None
+            raise DamagedCheckpointError(f"{path} is damaged or from another program") from None
         if described["format"] != FORMAT:
             raise ValueError(f"{path} has format {described['format']}, this version of jaxrl_trade reads {FORMAT}")
         return described
-
-    def _way_out(self, update: int) -> str:
-        earlier = [u for u in self.updates() if u < update]
-        if not earlier:
-            return "; there is no earlier one, so train afresh"
-        return f"; delete the folder to go on from the one before it, after update {earlier[-1]}"
 
 
 def _write_leaves(partial: Path, leaves: dict[str, np.ndarray]) -> None:
@@ -139,13 +133,34 @@ def _write_leaves(partial: Path, leaves: dict[str, np.ndarray]) -> None:
 
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    with ocp.StandardCheckpointer() as checkpointer:
+    with _quiet_storage(), ocp.StandardCheckpointer() as checkpointer:
         checkpointer.save(partial.absolute() / "state", _filled(leaves))
         checkpointer.wait_until_finished()
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0][:160] or type(error).__name__
+@contextlib.contextmanager
+def _quiet_storage() -> Iterator[None]:
+    """Inside, Orbax logs nothing: what fails is an exception, and told in one line."""
+    if not isinstance(sys.unraisablehook, _WithoutLateCallbacks):
+        sys.unraisablehook = _WithoutLateCallbacks(sys.unraisablehook)
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+class _WithoutLateCallbacks:
+    """A `sys.unraisablehook` without TensorStore's callbacks that come, from its own threads, when Orbax has given up on them."""
+
+    def __init__(self, otherwise: Callable[[Any], Any]) -> None:
+        self._otherwise = otherwise
+
+    def __call__(self, unraisable: Any) -> None:
+        if not (unraisable.object is None and str(unraisable.exc_value) == "Event loop is closed"):
+            self._otherwise(unraisable)
 
 
 def _named(tree: Any) -> dict[str, Any]:
@@ -191,8 +206,8 @@ def _describe(leaves: dict[str, np.ndarray]) -> dict[str, list[Any]]:
     return {name: [list(leaf.shape), str(leaf.dtype)] for name, leaf in leaves.items()}
 
 
-def _digest(leaves: dict[str, np.ndarray]) -> str:
-    digest = hashlib.sha256()
+def _digest(leaves: dict[str, np.ndarray], facts: dict[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     for name in sorted(leaves):
         digest.update(name.encode() + np.ascontiguousarray(leaves[name]).tobytes())
     return digest.hexdigest()
@@ -209,10 +224,3 @@ def _check_structure(saved: dict[str, Any], wanted: dict[str, Any], path: Path) 
             raise ValueError(
                 f"{path} is from other settings: {name} is {dtype} {shape}, this run has {wanted_dtype} {wanted_shape}"
             )
-
-
-def _write_durably(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())

@@ -1,41 +1,38 @@
 """The host's side of training: chunks of updates on the device; between them logs, validation, checkpoints and manners.
 
-The mathematics is the agent's `update_step` (`train/ppo.py`, `train/dqn.py`); this loop only decides how often the host looks at
-it.
+The mathematics is the agent's `update_step` (`train/ppo.py`, `train/dqn.py`), a run's state is `train/session.py`; this loop only
+decides how often the host looks at it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
-import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxrl_trade.agents import Policy
 from jaxrl_trade.config import AgentConfig, DQNConfig, PPOConfig
 from jaxrl_trade.market import Market
 from jaxrl_trade.train import run as runs
+from jaxrl_trade.train import session as sessions
 from jaxrl_trade.train.agent import agent_of
-from jaxrl_trade.train.checkpoints import Checkpoints
+from jaxrl_trade.train.arguments import check_config, check_key, check_market
+from jaxrl_trade.train.choice import Choice
+from jaxrl_trade.train.files import locked
 from jaxrl_trade.train.logs import MetricsLog, Row
 from jaxrl_trade.train.progress import Progress
 from jaxrl_trade.train.provenance import device, is_cpu_only
-from jaxrl_trade.train.run import Choice, load_policy
+from jaxrl_trade.train.run import load_policy
+from jaxrl_trade.train.session import Session
 from jaxrl_trade.train.signals import stop_on_signals
-from jaxrl_trade.train.validation import Chooser
 
 __all__ = ["NonFiniteError", "TrainResult", "load_policy", "train_agent", "train_dqn", "train_ppo"]
 
 Array = jax.Array
-CHECKPOINTS_PER_RUN = 20
-CHUNK_SECONDS = 1.0  # between two looks of the host: how stale the bar is, and how long Ctrl-C waits
-MAX_CHUNK = 64  # updates whose scalars wait on the device
 
 
 class NonFiniteError(FloatingPointError):
@@ -80,77 +77,56 @@ class TrainResult:
     stopped_by: str | None
 
 
+class Options(TypedDict, total=False):
+    """What `train_ppo` and `train_dqn` take by name."""
+
+    folder: str | Path | None
+    resume: bool
+    checkpoint_every: int | None
+    facts: dict[str, Any] | None
+    quiet: bool
+
+
 def train_ppo(
-    market: Market,
-    config: PPOConfig,
-    key: Array,
-    validation: Market | None = None,
-    *,
-    folder: str | Path | None = None,
-    resume: bool = False,
-    checkpoint_every: int | None = None,
-    facts: dict[str, Any] | None = None,
-    quiet: bool = False,
+    market: Market, config: PPOConfig, key: Array, validation: Market | None = None, **options: Unpack[Options]
 ) -> TrainResult:
     """Trains PPO for `config.updates` updates, watched by a person.
 
     Ctrl-C and SIGTERM end it after the running chunk, with a checkpoint; the result's `stopped_by` says so.
+
+    A resumed run goes on as if it had never stopped: bit for bit on a CPU of the same versions. More `config.updates` than it
+    began with make it longer; the length of its schedules is the run's and stays. A checkpoint that cannot be read is left
+    aside with a line, for the newest one that can.
 
     Args:
       market: the bars to train on, a split say.
       config: of the run.
       key: typed key; the run is a function of it, of the market and of the config.
       validation: bars to choose the policy on; the same ones to resume.
-      folder: of the run's files (see `train/run.py`); None writes none.
+      folder: of the run's files (see `train/run.py`); None writes none. One process at a time.
       resume: go on from the last checkpoint in `folder` instead of beginning there.
-      checkpoint_every: updates between checkpoints and between validations; None is a twentieth of the run.
+      checkpoint_every: updates between checkpoints and between validations; None is a twentieth of the run, or as before.
       facts: JSON values added to run.json.
       quiet: prints nothing.
     Raises:
-      ValueError: a market without a valid start, settings or bars that are not those of the run to resume.
-      OSError: the folder holds a run already, or none to resume; a damaged checkpoint.
+      ValueError: an argument of another kind, a market without a valid start, settings, bars or a key that are not those of
+        the run to resume, fewer updates than it has done.
+      OSError: the folder holds a run already, or none to resume; another process is at it; the disk is full.
       NonFiniteError: a NaN or an infinity; what was saved before stays.
     """
-    return train_agent(
-        market,
-        config,
-        key,
-        validation,
-        folder=folder,
-        resume=resume,
-        checkpoint_every=checkpoint_every,
-        facts=facts,
-        quiet=quiet,
-    )
+    check_config(config, PPOConfig)
+    return train_agent(market, config, key, validation, **options)
 
 
 def train_dqn(
-    market: Market,
-    config: DQNConfig,
-    key: Array,
-    validation: Market | None = None,
-    *,
-    folder: str | Path | None = None,
-    resume: bool = False,
-    checkpoint_every: int | None = None,
-    facts: dict[str, Any] | None = None,
-    quiet: bool = False,
+    market: Market, config: DQNConfig, key: Array, validation: Market | None = None, **options: Unpack[Options]
 ) -> TrainResult:
     """Trains DQN; arguments, result and errors are those of `train_ppo`.
 
     A checkpoint holds the replay too, so that a resumed run goes on with what it remembers.
     """
-    return train_agent(
-        market,
-        config,
-        key,
-        validation,
-        folder=folder,
-        resume=resume,
-        checkpoint_every=checkpoint_every,
-        facts=facts,
-        quiet=quiet,
-    )
+    check_config(config, DQNConfig)
+    return train_agent(market, config, key, validation, **options)
 
 
 def train_agent(
@@ -166,22 +142,32 @@ def train_agent(
     quiet: bool = False,
 ) -> TrainResult:
     """Trains PPO or DQN, as the config says; see `train_ppo`."""
-    agent = agent_of(config)
-    market.valid_starts(config.env.episode_length)
-    every = max(1, config.updates // CHECKPOINTS_PER_RUN) if checkpoint_every is None else checkpoint_every
-    if every < 1:
-        raise ValueError(f"checkpoint_every = {checkpoint_every} must be at least 1 update")
-    folder = None if folder is None else Path(folder)
-    session = _begin(market, config, key, validation, folder, resume, facts or {})
+    _check_arguments(market, config, key, validation, folder, resume, checkpoint_every)
+    if folder is None:
+        return _train(sessions.begin(market, config, key, validation, None, checkpoint_every, {}), quiet)
+    folder = Path(folder)
+    if resume:
+        runs.read_facts(folder)  # there is a run
+    else:
+        runs.make_folder(folder)
+    with locked(folder):
+        if resume:
+            session = sessions.resume(market, config, key, validation, folder, checkpoint_every)
+        else:
+            session = sessions.begin(market, config, key, validation, folder, checkpoint_every, facts or {})
+        return _train(session, quiet)
+
+
+def _train(session: Session, quiet: bool) -> TrainResult:
+    total, agent = session.updates, agent_of(session.config)
     with (
-        Progress(config.updates, session.done, config.total_experiences, quiet=quiet) as progress,
-        contextlib.closing(MetricsLog(folder, session.done, progress.say)) as log,
+        Progress(total, session.done, session.config.total_experiences, quiet=quiet) as progress,
+        contextlib.closing(MetricsLog(session.folder, session.done, progress.say)) as log,
         stop_on_signals() as stop,
     ):
-        _introduce(progress, session, config)
-        while session.done < config.updates and not stop:
-            left = min(every - session.done % every, config.updates - session.done)
-            rows, seconds = session.advance(min(left, session.affordable(), MAX_CHUNK))
+        _introduce(progress, session)
+        while session.done < total and not stop:
+            rows, seconds = session.advance(session.next_chunk())
             bad = next((i for i, row in enumerate(rows) if row["nonfinite"] >= 0), None)
             if bad is not None:
                 log.write([_public(row) for row in rows[: bad + 1]])
@@ -192,181 +178,73 @@ def train_agent(
                     session.last_checkpoint(),
                 )
             rows = [_public(row) for row in rows]
-            is_due = session.done % every == 0 or session.done == config.updates
-            if is_due:
+            if session.is_due():
                 rows[-1] |= session.chooser.consider(session.state.params, session.done)
             log.write(rows)
             progress.advance(rows, seconds, is_first=session.chunks == 1)
-            if is_due:
+            if session.is_due():
                 session.save()
         if stop:
             session.save()
-            progress.say(_farewell(stop.signal, session, config))
-    return session.result(log.rows, stop.signal)
+            progress.say(_farewell(stop.signal, session))
+    return _result(session, log.rows, stop.signal)
 
 
-@dataclasses.dataclass
-class _Session:
-    """The loop's variables."""
-
-    market: Market
-    config: AgentConfig
-    hypers: Any
-    state: Any
-    chooser: Chooser
-    folder: Path | None
-    done: int = 0  # updates, an int of Python: environment steps outgrow int32 in minutes
-    seconds: float = 0.0  # of training, earlier sessions included
-    chunks: int = 0  # of this session
-    pace: float | None = None  # seconds per update of the last chunk that held no compilation
-    saved: int | None = None  # update of the last checkpoint
-
-    def affordable(self) -> int:
-        """Updates that take about a second."""
-        return 1 if self.pace is None else max(1, int(CHUNK_SECONDS / max(self.pace, 1e-9)))
-
-    def advance(self, updates: int) -> tuple[list[Row], float]:
-        """Runs some updates; their rows, and the seconds they took."""
-        began = time.perf_counter()
-        self.state, metrics = run_chunk(
-            self.state, self.hypers, self.market, np.int32(updates), config=agent_of(self.config).static(self.config)
-        )
-        metrics = jax.device_get(metrics)
-        took = time.perf_counter() - began
-        rows = [
-            {
-                "update": self.done + i + 1,
-                "env_steps": (self.done + i + 1) * self.config.total_experiences,
-                "seconds": round(self.seconds + took * (i + 1) / updates, 3),
-                **{f.name: getattr(metrics, f.name)[i].item() for f in dataclasses.fields(metrics)},
-            }
-            for i in range(updates)
-        ]
-        self.done, self.seconds, self.chunks = self.done + updates, self.seconds + took, self.chunks + 1
-        if self.chunks > 1:
-            self.pace = took / updates
-        return rows, took
-
-    def last_checkpoint(self) -> Path | None:
-        """Folder of the last checkpoint."""
-        return None if self.folder is None or self.saved is None else _checkpoints(self.folder).path(self.saved)
-
-    def save(self) -> None:
-        """Writes a checkpoint and the chosen weights, unless this update has one; keeps the last two and the best."""
-        if self.folder is None or self.saved == self.done:
-            return
-        choice, params = self.chooser.choose(self.state.params, self.done)
-        checkpoints = _checkpoints(self.folder)
-        facts = {
-            "update": self.done,
-            "env_steps": self.done * self.config.total_experiences,
-            "seconds": self.seconds,
-            "choice": dataclasses.asdict(choice),
-        }
-        checkpoints.save(self.done, self.state, facts)
-        runs.save_choice(self.folder, params, choice)
-        checkpoints.prune({*checkpoints.updates()[-2:], choice.update})
-        self.saved = self.done
-
-    def result(self, history: list[Row], stopped_by: str | None) -> TrainResult:
-        """The outcome."""
-        choice, params = self.chooser.choose(self.state.params, self.done)
-        return TrainResult(
-            params=self.state.params,
-            policy=agent_of(self.config).policy(jax.tree.map(jnp.asarray, params), self.config),
-            choice=choice,
-            state=self.state,
-            history=history,
-            folder=self.folder,
-            stopped_by=stopped_by,
-        )
-
-
-def _begin(
+def _check_arguments(
     market: Market,
     config: AgentConfig,
     key: Array,
     validation: Market | None,
-    folder: Path | None,
+    folder: str | Path | None,
     resume: bool,
-    facts: dict[str, Any],
-) -> _Session:
-    """A session at the start of a run, or at its last checkpoint."""
-    hypers = jax.tree.map(lambda x: jnp.asarray(x, float), config.hypers)
-    if not resume:
-        if folder is not None:
-            runs.create_run(folder, market, config, key, facts)
-        state = _init(key, market, config=agent_of(config).static(config))
-        return _Session(market, config, hypers, state, Chooser(validation, config), folder)
-    if folder is None:
+    checkpoint_every: int | None,
+) -> None:
+    agent_of(config)
+    check_market("market", market)
+    if validation is not None:
+        check_market("validation", validation)
+    check_key(key)
+    market.valid_starts(config.env.episode_length)
+    if checkpoint_every is not None and checkpoint_every < 1:
+        raise ValueError(f"checkpoint_every = {checkpoint_every} must be at least 1 update")
+    if resume and folder is None:
         raise ValueError("resume = True needs the folder of the run to resume")
-    runs.check_same_run(folder, market, config)
-    checkpoints = _checkpoints(folder)
-    if not checkpoints.updates():
-        raise FileNotFoundError(
-            f"{folder} has no checkpoint to resume from: it ended before the first; remove it and start a new run"
-        )
-    done = checkpoints.updates()[-1]
-    like = jax.eval_shape(lambda: agent_of(config).init_state(key, market, config))
-    state, kept = checkpoints.restore(done, like), checkpoints.facts(done)
-    choice = Choice(**kept["choice"])
-    chosen = state if choice.update == done else checkpoints.restore(choice.update, like)
-    chooser = Chooser(validation, config, choice, chosen.params)
-    runs.save_choice(folder, chosen.params, choice)  # a killed process may have left those of an earlier checkpoint
-    return _Session(market, config, hypers, state, chooser, folder, done=done, seconds=kept["seconds"], saved=done)
+    if folder == "":
+        raise ValueError("folder = '' names no folder; None writes no files")
 
 
-@functools.partial(jax.jit, static_argnames="config", donate_argnames="state")
-def run_chunk(state: Any, hypers: Any, market: Market, updates: Array, *, config: AgentConfig) -> tuple[Any, Any]:
-    """Some updates in one program.
-
-    Args:
-      state: donated.
-      hypers: traced.
-      market: the bars.
-      updates: int32, at most MAX_CHUNK; traced, so that one program serves chunks of every length.
-      config: of the run.
-    Returns:
-      The state after them, and metrics `[MAX_CHUNK]`, of which the first `updates` are filled.
-    """
-    update_step = agent_of(config).update_step
-
-    def body(i: Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
-        state, rows = carry
-        state, metrics = update_step(state, hypers, market, config)
-        return state, jax.tree.map(lambda row, value: row.at[i].set(value), rows, metrics)
-
-    one = jax.eval_shape(lambda s: update_step(s, hypers, market, config)[1], state)
-    rows = jax.tree.map(lambda x: jnp.zeros((MAX_CHUNK,), x.dtype), one)
-    return jax.lax.fori_loop(0, updates, body, (state, rows))
-
-
-@functools.partial(jax.jit, static_argnames="config")
-def _init(key: Array, market: Market, *, config: AgentConfig) -> Any:
-    return agent_of(config).init_state(key, market, config)
-
-
-def _checkpoints(folder: Path) -> Checkpoints:
-    return Checkpoints(folder / runs.CHECKPOINTS)
+def _result(session: Session, history: list[Row], stopped_by: str | None) -> TrainResult:
+    choice, params = session.chooser.choose(session.state.params, session.done)
+    return TrainResult(
+        params=session.state.params,
+        policy=agent_of(session.config).policy(jax.tree.map(jnp.asarray, params), session.config),
+        choice=choice,
+        state=session.state,
+        history=history,
+        folder=session.folder,
+        stopped_by=stopped_by,
+    )
 
 
 def _public(row: Row) -> Row:
     return {name: value for name, value in row.items() if name != "nonfinite"}
 
 
-def _introduce(progress: Progress, session: _Session, config: AgentConfig) -> None:
+def _introduce(progress: Progress, session: Session) -> None:
     progress.say(f"device: {device()}")
     if is_cpu_only():
         progress.say(
             "warning: only a CPU was found; a GPU trains many times faster (pip install 'jaxrl-trade[cuda12]')"
         )
+    for note in session.notes:
+        progress.say(note)
     if session.done:
-        progress.say(f"resuming after update {session.done} of {config.updates}")
+        progress.say(f"resuming after update {session.done} of {session.updates}")
 
 
-def _farewell(signal: str | None, session: _Session, config: AgentConfig) -> str:
+def _farewell(signal: str | None, session: Session) -> str:
     saved = session.last_checkpoint()
     place = (
         f"the checkpoint is {saved}, resume=True goes on from it" if saved else "nothing was saved: no folder was given"
     )
-    return f"stopped by {signal} after update {session.done} of {config.updates}; {place}"
+    return f"stopped by {signal} after update {session.done} of {session.updates}; {place}"

@@ -20,21 +20,33 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "pand
 
 
 def provenance(market: Market, key: jax.Array) -> dict[str, Any]:
-    """Facts about this process and its market, as JSON values."""
+    """Facts about this process and what its run is a function of, as JSON values."""
     return {
-        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": sys.argv,
-        "commit": git_commit(),
-        "versions": versions(),
-        "device": device(),
+        **surroundings(),
         "x64": jax.numpy.result_type(float) == np.float64,
-        "key": np.asarray(jax.random.key_data(key)).ravel().tolist(),
+        "key": key_words(key),
         "market": {
             "instruments": list(market.instruments),
             "bars": [int(last - first + 1) for first, last in np.asarray(market.segments)],
             "sha256": market_digest(market),
         },
     }
+
+
+def surroundings() -> dict[str, Any]:
+    """Facts about this process, as JSON values."""
+    return {
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "command": sys.argv,
+        "commit": git_commit(),
+        "versions": versions(),
+        "device": device(),
+    }
+
+
+def key_words(key: jax.Array) -> list[int]:
+    """The numbers behind a typed key."""
+    return np.asarray(jax.random.key_data(key)).ravel().tolist()
 
 
 def versions() -> dict[str, str]:

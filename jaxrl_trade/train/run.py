@@ -1,15 +1,16 @@
-"""A run's folder: what it holds, how it begins, and the policy that comes out of it.
+"""A run's folder: what it holds, how it begins and goes on, and the policy that comes out of it.
 
-config.json (every setting), run.json (data, features, seed, versions, commit, device, command), metrics.jsonl, tensorboard/,
-checkpoints/, and weights/: the chosen policy as safetensors, with chosen.json saying which it is.
+config.json (every setting, as the run began; an edited one is refused, for a run has one set of settings from its first update
+to its last), run.json (the same settings again, data, features, seed, versions, commit, device, command, and how far and where
+the run went on each time it was resumed), metrics.jsonl, tensorboard/, checkpoints/, and weights/: the chosen policy as
+safetensors, with chosen.json saying which it is. One process works in it at a time (.lock).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,36 +20,41 @@ import numpy as np
 from jaxrl_trade.agents import Policy
 from jaxrl_trade.config import AgentConfig
 from jaxrl_trade.market import Market
-from jaxrl_trade.networks import load_weights, save_weights
+from jaxrl_trade.networks import load_weights
 from jaxrl_trade.train.agent import AGENTS, agent_of
+from jaxrl_trade.train.choice import WEIGHTS, load_choice
 from jaxrl_trade.train.config_json import config_from_dict, config_to_dict, differences
-from jaxrl_trade.train.provenance import market_digest, provenance
+from jaxrl_trade.train.files import read_json, write_json
+from jaxrl_trade.train.provenance import key_words, market_digest, provenance, surroundings
 
-CONFIG, FACTS, WEIGHTS, CHOSEN = "config.json", "run.json", "weights", "chosen.json"
-CHECKPOINTS = "checkpoints"
+CONFIG, FACTS, CHECKPOINTS = "config.json", "run.json", "checkpoints"
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
-    """Which weights are a run's policy: the best on validation after costs, else the last."""
+class Plan:
+    """How a run goes on where nothing else is asked for, and where it ran last."""
 
-    update: int  # updates behind these weights
-    updates: int  # of the run, so far
-    score: float | None  # total return on the validation bars after costs, fraction; None without validation
-    validations: int = 0  # how many weights were compared
-
-    def __str__(self) -> str:
-        if self.score is None:
-            return f"the last weights, after update {self.update} (not chosen on validation bars)"
-        return (
-            f"the weights after update {self.update} of {self.updates}, "
-            f"the best of {self.validations} on validation after costs ({self.score:+.2%})"
-        )
+    schedule: int  # updates that the schedules are made for: those the run began with
+    updates: int  # in all
+    checkpoint_every: int | None  # updates; None where the run does not say
+    device: str
+    versions: Mapping[str, str]
 
 
 def holds_run(folder: Path) -> bool:
     """Whether a run has begun in this folder."""
     return any((folder / name).exists() for name in (CONFIG, FACTS, CHECKPOINTS))
+
+
+def make_folder(folder: Path) -> None:
+    """Makes a folder for a run, if need be.
+
+    Raises:
+      NotADirectoryError: it is a file.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is a file; a run needs a folder of its own")
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 def create_run(folder: Path, market: Market, config: AgentConfig, key: jax.Array, facts: dict[str, Any]) -> None:
@@ -59,28 +65,32 @@ def create_run(folder: Path, market: Market, config: AgentConfig, key: jax.Array
       market, config, key: as trained on.
       facts: added to run.json: where the bars came from, say.
     Raises:
-      FileExistsError: the folder holds a run already.
+      OSError: the folder holds a run already, is a file, or cannot be written.
     """
     if holds_run(folder):
         raise FileExistsError(
             f"{folder} already holds a run; resume it (--resume {folder}), choose another folder, or remove it"
         )
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"{folder} is a file; a run needs a folder of its own")
-    folder.mkdir(parents=True, exist_ok=True)
-    _write_json(folder / CONFIG, config_to_dict(config))
+    make_folder(folder)
+    settings = config_to_dict(config)
     known = {"format": 1, "agent": agent_of(config).name, **_features(market), **provenance(market, key)}
-    _write_json(folder / FACTS, {**known, **facts})
+    try:
+        write_json(folder / CONFIG, settings)
+        write_json(folder / FACTS, {**known, **facts, "config": settings})
+    except OSError:
+        (folder / CONFIG).unlink(missing_ok=True)  # half a run can be neither resumed nor begun
+        raise
 
 
-def check_same_run(folder: Path, market: Market, config: AgentConfig) -> None:
-    """Refuses to resume with other settings or bars than the run has; only `updates` may change.
+def check_same_run(folder: Path, market: Market, config: AgentConfig, key: jax.Array) -> None:
+    """Refuses to resume with other settings, bars or key than the run has; only `updates` may differ.
 
     Raises:
       OSError: the folder holds no run.
-      ValueError: names the settings that differ, or says that the bars or the width of the floats do.
+      ValueError: names the settings that differ, or says that the bars, the key or the width of the floats do.
     """
-    facts, saved = read_facts(folder), _read_json(folder / CONFIG)
+    facts = read_facts(folder)
+    saved = _settings(folder, facts)
     given = json.loads(json.dumps(config_to_dict(config)))
     if changed := differences({**saved, "updates": None}, {**given, "updates": None}):
         raise ValueError(
@@ -96,8 +106,32 @@ def check_same_run(folder: Path, market: Market, config: AgentConfig) -> None:
         raise ValueError(
             f"the market is not the one {folder} was trained on: its prices, its split or its features differ"
         )
-    if config.updates != saved["updates"]:
-        _write_json(folder / CONFIG, given)
+    if facts.get("key", words := key_words(key)) != words:
+        raise ValueError(f"{folder} began with another key ({facts['key']}, this is {words}); resume with its own")
+
+
+def read_plan(folder: Path) -> Plan:
+    """How a run goes on where nothing else is asked for.
+
+    Raises:
+      OSError: the folder holds no run.
+      ValueError: config.json or run.json is damaged.
+    """
+    facts = read_facts(folder)
+    schedule = _settings(folder, facts)["updates"]
+    first = {"schedule": schedule, "updates": schedule, "checkpoint_every": None, **facts}
+    last = {**first, **(facts.get("resumed") or [{}])[-1]}
+    kinds: dict[str, Any] = {"updates": int, "checkpoint_every": (int, type(None)), "device": str, "versions": dict}
+    if wrong := sorted(name for name, kind in kinds.items() if not isinstance(last.get(name), kind)):
+        raise ValueError(f"{folder / FACTS} is damaged: {wrong[0]} is {last.get(wrong[0])!r}")
+    return Plan(**{field.name: last[field.name] for field in dataclasses.fields(Plan)})
+
+
+def record_resumption(folder: Path, after: int, updates: int, checkpoint_every: int) -> None:
+    """Adds to run.json that the run goes on after that many updates, how far it shall go, and where it runs now."""
+    facts = read_facts(folder)
+    now = {"after": after, "updates": updates, "checkpoint_every": checkpoint_every, **surroundings()}
+    write_json(folder / FACTS, {**facts, "resumed": [*facts.get("resumed", []), now]})
 
 
 def check_features(
@@ -130,7 +164,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
       OSError: the folder holds no run.
       ValueError: it is damaged.
     """
-    facts = _read_json(folder / FACTS)
+    facts = read_json(folder / FACTS)
     wanted: dict[str, Any] = {
         "agent": str,
         "feature_names": list,
@@ -138,25 +172,29 @@ def read_facts(folder: Path) -> dict[str, Any]:
         "n_features": int,
         "market": dict,
     }
+    later: dict[str, Any] = {"config": dict, "resumed": list}  # not in every run
     if missing := sorted(set(wanted) - set(facts)):
         raise ValueError(f"{folder / FACTS} lacks {', '.join(missing)}; it was not written by this version")
-    if wrong := sorted(name for name, kind in wanted.items() if not isinstance(facts[name], kind)):
+    kinds = {name: kind for name, kind in {**wanted, **later}.items() if name in facts}
+    if wrong := sorted(name for name, kind in kinds.items() if not isinstance(facts[name], kind)):
         raise ValueError(f"{folder / FACTS} is damaged: {wrong[0]} is {facts[wrong[0]]!r}")
     return facts
 
 
 def load_config(run_folder: str | Path) -> AgentConfig:
-    """The config of a run; a reward_fn is not in it.
+    """The config of a run as it began; a reward_fn is not in it.
 
     Raises:
       OSError: the folder holds no run.
-      ValueError: config.json or run.json is damaged, has a field too many or too few, or names an unknown agent.
+      ValueError: config.json or run.json is damaged, has a field too many or too few, or names an unknown agent; or
+        config.json was edited since the run began: the message says where.
     """
-    path, agent = Path(run_folder) / CONFIG, read_facts(Path(run_folder))["agent"]
+    facts, path = read_facts(Path(run_folder)), Path(run_folder) / CONFIG
+    agent = facts["agent"]
     if agent not in AGENTS:
         raise ValueError(f"{path.parent / FACTS}: agent {agent!r} is none of {', '.join(AGENTS)}")
     try:
-        return config_from_dict(AGENTS[agent].config, _read_json(path))
+        return config_from_dict(AGENTS[agent].config, _settings(path.parent, facts))
     except ValueError as error:
         message = str(error)
         raise ValueError(message if str(path) in message else f"{path}: {message}") from None
@@ -183,34 +221,15 @@ def load_policy(run_folder: str | Path, feature_names: Sequence[str] | None = No
     return agent_of(config).policy(params, config)
 
 
-def load_choice(run_folder: str | Path) -> Choice:
-    """Which weights `load_policy` gives.
-
-    Raises:
-      OSError: none were written yet.
-      ValueError: the file that says it is damaged.
-    """
-    path = Path(run_folder) / WEIGHTS / CHOSEN
-    if not path.exists():
-        raise FileNotFoundError(f"{run_folder} has no weights yet: its training ended before the first checkpoint")
-    data = _read_json(path)
-    kinds: dict[str, Any] = {"update": int, "updates": int, "score": (int, float, type(None)), "validations": int}
-    if set(data) != set(kinds) or not all(isinstance(data[name], kind) for name, kind in kinds.items()):
-        raise ValueError(f"{path} is damaged: it holds {data!r}; resuming the run writes it anew")
-    return Choice(**data)
-
-
-def save_choice(folder: Path, params: Any, choice: Choice) -> None:
-    """Writes weights/ anew, in whole."""
-    partial, old, final = folder / ".weights_partial", folder / ".weights_old", folder / WEIGHTS
-    for leftover in (partial, old):
-        shutil.rmtree(leftover, ignore_errors=True)
-    save_weights(partial, params)
-    _write_json(partial / CHOSEN, dataclasses.asdict(choice))
-    if final.exists():
-        final.rename(old)
-    partial.rename(final)
-    shutil.rmtree(old, ignore_errors=True)
+def _settings(folder: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of config.json, which must be what run.json says the run began with."""
+    data = read_json(folder / CONFIG)
+    if changed := differences(facts.get("config", data), data):
+        raise ValueError(
+            f"{folder / CONFIG} was edited since the run began ({'; '.join(changed)}); undo that, or start a new run with "
+            "other settings (a run is made longer by resuming it with more updates)"
+        )
+    return data
 
 
 def _shapes(config: AgentConfig, n_features: int) -> Any:
@@ -224,21 +243,3 @@ def _features(market: Market) -> dict[str, Any]:
     names = tuple(market.feature_names)
     version = FEATURE_VERSION if names == FEATURE_NAMES else None  # another list has its own versions
     return {"n_features": market.n_features, "feature_names": list(names), "feature_version": version}
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        raise FileNotFoundError(f"{path.parent} is no run folder: it has no {path.name}")
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        data = None
-    if not isinstance(data, dict):
-        raise ValueError(f"{path} is damaged: it holds no JSON object")
-    return data
-
-
-def _write_json(path: Path, data: dict[str, Any]) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(data, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    partial.replace(path)

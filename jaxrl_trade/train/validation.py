@@ -12,7 +12,7 @@ import numpy as np
 from jaxrl_trade.config import AgentConfig
 from jaxrl_trade.market import Market
 from jaxrl_trade.train.agent import agent_of
-from jaxrl_trade.train.run import Choice
+from jaxrl_trade.train.choice import Choice
 
 
 class Chooser:

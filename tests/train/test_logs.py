@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import struct
 import sys
 from pathlib import Path
 
@@ -28,6 +30,51 @@ def test_rows_are_appended_after_the_last_update_that_counts(tmp_path: Path) -> 
         {"update": 2, "x": 2.0},
         {"update": 3, "x": 33.0},
     ]
+
+
+def read_board(folder: Path) -> list[dict]:
+    """The rows that TensorBoard shows: a later file's session starts at a step, from which on earlier ones do not count."""
+    event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
+    rows: list[dict] = []
+    for path in sorted((folder / "tensorboard").iterdir()):
+        data = path.read_bytes()
+        while len(data) >= 12:  # a record: length, its checksum, content, checksum
+            (length,) = struct.unpack("Q", data[:8])
+            event, data = event_pb2.Event.FromString(data[12 : 12 + length]), data[16 + length :]
+            if event.session_log.status == event_pb2.SessionLog.START:
+                rows = [row for row in rows if row["update"] < event.step]
+            elif event.summary.value:
+                rows.append({"update": event.step, **{v.tag: v.simple_value for v in event.summary.value}})
+    return rows
+
+
+def test_tensorboard_has_what_the_log_has_also_after_a_kill(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path, 0, print)
+    log.write([{"update": u, "env_steps": 64 * u, "x": u / 2, "y": math.nan if u == 2 else None} for u in (1, 2, 3)])
+    assert len(read_board(tmp_path)) == 3  # nobody closed it: a killed process
+    write(tmp_path, 2, [{"update": 3, "env_steps": 192, "x": 9.5}])
+    board = read_board(tmp_path)
+    assert [(row["update"], row["env_steps"], row["x"]) for row in board] == [
+        (1, 64, 0.5),
+        (2, 128, 1.0),
+        (3, 192, 9.5),
+    ]
+    assert ["y" in row for row in board] == [False, True, False]
+    assert [row["update"] for row in read_metrics(tmp_path / "metrics.jsonl")] == [1, 2, 3]
+    log.close()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("which", ["metrics.jsonl", "tensorboard"])
+def test_a_log_that_cannot_be_written_says_so_in_one_line(which: str, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX")
+    log = MetricsLog(tmp_path, 0, print)
+    file = log._file if which == "metrics.jsonl" else log._board._records._writer  # type: ignore[union-attr]
+    with Path("/dev/full").open("wb") as full:
+        os.dup2(full.fileno(), file.fileno())
+    with pytest.raises(OSError, match=r"^the log in .* cannot be written \(No space left on device\); the checkpoints"):
+        log.write([{"update": 1, "env_steps": 64}])
+    log.close()
 
 
 def test_numbers_that_json_does_not_have_become_null(tmp_path: Path) -> None:

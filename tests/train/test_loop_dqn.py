@@ -84,5 +84,5 @@ def test_a_nan_names_what_it_came_from() -> None:
 
 def test_a_config_of_nothing_is_refused() -> None:
     wrong: Any = jt.EnvConfig()
-    with pytest.raises(ValueError, match="config is a EnvConfig; give a PPOConfig or DQNConfig"):
+    with pytest.raises(ValueError, match="config is a EnvConfig; give a DQNConfig"):
         train_dqn(MARKET, wrong, KEY)

@@ -14,8 +14,9 @@ import pytest
 
 import jaxrl_trade as jt
 from jaxrl_trade.bars import FEATURE_NAMES, FEATURE_VERSION
+from jaxrl_trade.train.choice import Choice, load_choice, save_choice
 from jaxrl_trade.train.provenance import market_digest
-from jaxrl_trade.train.run import Choice, check_same_run, create_run, load_choice, load_config, read_facts, save_choice
+from jaxrl_trade.train.run import check_same_run, create_run, load_config, read_facts
 from tests.train import tiny
 
 CONFIG = tiny.config()
@@ -110,16 +111,16 @@ def test_a_run_of_another_feature_version_is_refused(folder: Path) -> None:
 def test_a_run_of_another_feature_version_is_not_resumed(tmp_path: Path) -> None:
     market = dataclasses.replace(tiny.market(), features=jnp.zeros((65, 51)), feature_names=FEATURE_NAMES)
     create_run(tmp_path / "run", market, CONFIG, KEY, {})
-    check_same_run(tmp_path / "run", market, CONFIG)
+    check_same_run(tmp_path / "run", market, CONFIG, KEY)
     edit(tmp_path / "run" / "run.json", feature_version=FEATURE_VERSION + 1)
     with pytest.raises(ValueError, match=rf"version {FEATURE_VERSION + 1} of the features"):
-        check_same_run(tmp_path / "run", market, CONFIG)
+        check_same_run(tmp_path / "run", market, CONFIG, KEY)
 
 
 def test_a_run_of_other_floats_is_not_resumed(folder: Path) -> None:
     edit(folder / "run.json", x64=True)
     with pytest.raises(ValueError, match="trained with jax_enable_x64 = True, here it is False; set it alike"):
-        check_same_run(folder, tiny.market(), CONFIG)
+        check_same_run(folder, tiny.market(), CONFIG, KEY)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +152,7 @@ def test_what_is_no_run_is_told_in_one_line(folder: Path, tmp_path: Path) -> Non
     with pytest.raises(FileNotFoundError, match="young has no weights yet"):
         jt.load_policy(tmp_path / "young", tiny.NAMES)
     edit(folder / "config.json", more=1)
+    edit(folder / "run.json", config=json.loads((folder / "config.json").read_text()))
     with pytest.raises(ValueError, match=r"config\.json: the config has more, which PPOConfig does not know"):
         load_config(folder)
     edit(folder / "run.json", agent="sarsa")

@@ -1,0 +1,89 @@
+"""Files of a run's folder: written whole or not at all, and by one process at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+LOCK = ".lock"
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes or replaces a text file; a process killed meanwhile leaves what was there before.
+
+    Raises:
+      OSError: the system's, with this file's name: a full disk, say.
+    """
+    partial = path.with_suffix(".partial")
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        error.filename = str(path)
+        raise
+
+
+def write_json(path: Path, data: dict[str, Any]) -> None:
+    """Writes or replaces a JSON file, as `write_whole`."""
+    write_whole(path, json.dumps(data, indent=2, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object of a run's folder.
+
+    Raises:
+      OSError: there is no such file.
+      ValueError: it holds something else.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"{path.parent} is no run folder: it has no {path.name}")
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        data = None
+    if not isinstance(data, dict):
+        raise ValueError(f"{path} is damaged: it holds no JSON object")
+    return data
+
+
+def reason(error: Exception) -> str:
+    """Why reading or writing failed, in a few words: the system's own where they can be found."""
+    text = str(error).strip()
+    if found := re.search(r"os_error_code='(\d+)'", text):  # in TensorStore's messages, which name their own files
+        return os.strerror(int(found[1]))
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return text.split("\n")[0][:160] or type(error).__name__
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keeps other processes out of a run's folder while inside; the lock dies with the process that holds it.
+
+    Raises:
+      OSError: another process is inside.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows has no such locks
+        yield
+        return
+    with (folder / LOCK).open("a") as file:  # a file: NFS locks no folders
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OSError(
+                f"another process is training in {folder}; wait until it has ended, or stop it, before you resume the run"
+            ) from None
+        except OSError:  # a file system without locks keeps nobody out
+            pass
+        yield
