@@ -20,7 +20,8 @@ from jax.errors import JaxRuntimeError
 import jaxrl_trade as jt
 from jaxrl_trade.cli import COMMANDS, _unboxed, main
 from jaxrl_trade.train import loop
-from jaxrl_trade.train.run import load_config, read_facts
+from jaxrl_trade.train.files import locked
+from jaxrl_trade.train.run import load_config, read_facts, read_plan
 
 SMALL = [
     *("--n-episodes", "4", "--timesteps-per-episode", "16", "--episode-length", "64", "--epochs", "1"),
@@ -146,9 +147,23 @@ def test_resume_goes_on_with_the_runs_own_settings(demo: tuple[Path, str], capsy
     captured = capsys.readouterr()
     assert "resuming after update 2 of 3" in captured.err
     assert captured.out.splitlines()[-1] == str(folder / "report.html")
-    assert load_config(folder).updates == 3
+    assert (load_config(folder).updates, read_plan(folder).updates) == (2, 3)  # as it began, and as it is planned now
     assert len((folder / "metrics.jsonl").read_text().splitlines()) == 3
     assert "--learning-rate" in complaint(capsys, "train", "ppo", "--resume", folder, "--learning-rate", "1")
+
+
+def test_what_cannot_be_resumed_is_told_in_one_line(
+    demo: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    folder = shutil.copytree(demo[0], tmp_path / "run")
+    words = ("train", "ppo", "--resume", folder)
+    assert f"updates = 1, but {folder} has done" in complaint(capsys, *words, "--updates", "1")
+    with locked(folder):
+        assert f"another process is training in {folder}" in complaint(capsys, *words, "--updates", "9")
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**settings, "epochs": 7}))
+    assert "config.json was edited since the run began (epochs: 1 -> 7)" in complaint(capsys, *words)
+    assert "config.json was edited since the run began (epochs: 1 -> 7)" in complaint(capsys, "backtest", folder)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
@@ -254,7 +269,8 @@ def test_a_bad_file_gets_one_clear_line(
     empty.touch()
     assert f"there is no file {missing}" in complaint(capsys, *command, missing)
     assert f"{empty} is empty" in complaint(capsys, *command, empty)
-    assert "is a folder" in complaint(capsys, *command, tmp_path)
+    (tmp_path / "nothing").mkdir()
+    assert f"no price file in the folder {tmp_path / 'nothing'}" in complaint(capsys, *command, tmp_path / "nothing")
     no_close = write_csv(tmp_path / "no_close.csv", close=None)
     assert "close" in complaint(capsys, *command, no_close)
     prices = [100.0] * 400
@@ -298,6 +314,11 @@ def test_help_lists_the_commands(words: list[str], capsys: pytest.CaptureFixture
         (["train", "ppo", "--actor-hidden"], "actor_hidden = () must hold at least one width"),
         (["train", "ppo", "--tz", "UTC"], "tz says how to read a file, but no --data was given"),
         (["train", "ppo", "--day-first", "--month-first"], "--day-first and --month-first exclude each other"),
+        (["train", "ppo", "--out", ""], "--out is given an empty text; name something, or leave it out"),
+        (["train", "dqn", "--out="], "--out is given an empty text"),
+        (["train", "ppo", "--resume", ""], "--resume is given an empty text"),
+        (["backtest", "run", "--out", ""], "--out is given an empty text"),
+        (["inspect", ""], "the first argument is given an empty text"),
         (["inspect"], "FILE"),
         (["inspect", "x.csv", "--columns", "close"], "--columns 'close': write role=column pairs"),
     ],
@@ -447,14 +468,19 @@ def test_help_lists_the_commands_and_the_flags(capsys: pytest.CaptureFixture) ->
     assert main([]) == main(["--help"]) == 0
     out = capsys.readouterr().out
     assert all(" ".join(words) in out for words in COMMANDS)
+    assert "train ppo --resume RUN goes on with a run" in out
     with pytest.raises(SystemExit) as end:
         main(["train", "ppo", "--help"])
     assert end.value.code == 0
     out = capsys.readouterr().out
     for flag in ("--data", "--preset", "--symbol", "--tz", "--day-first", "--updates", "--seed", "--n-episodes"):
         assert flag in out
-    for flag in ("--timesteps-per-episode", "--compute-dtype", "--out", "--learning-rate", "--resume"):
+    for flag in ("--timesteps-per-episode", "--compute-dtype", "--out", "--learning-rate"):
         assert flag in out
+    assert "│ --resume RUN " in out or "  --resume RUN " in out  # among the flags, not only in prose
+    with pytest.raises(SystemExit):
+        main(["train", "dqn", "--resume", "run", "--help"])
+    assert "the schedules keep the length that the run began with" in " ".join(capsys.readouterr().out.split())
 
 
 def test_python_dash_m_is_the_same_command(tmp_path: Path) -> None:

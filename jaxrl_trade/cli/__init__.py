@@ -42,19 +42,10 @@ def main(argv: Sequence[str] | None = None) -> int:
       argv: the words after the program's name; None takes those of this process.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
-    _print_anything()
-    if not argv or argv[0] in ("-h", "--help") or argv in (["train", "-h"], ["train", "--help"]):
-        print(_usage())
-        return 0
-    if argv[0] == "--version":
-        print(f"{PROGRAM} {importlib.import_module('jaxrl_trade').__version__}")
-        return 0
     debug = "--debug" in argv
-    argv = [word for word in argv if word != "--debug"]
     try:
-        words, kind = _command(argv)
-        command = parse(kind, argv[len(words) :], shlex.join([PROGRAM, *words]))
-        return command.run(shlex.join([PROGRAM, *argv]))
+        _print_anything()
+        return _run([word for word in argv if word != "--debug"])
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
@@ -66,6 +57,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
+def _run(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help") or argv in (["train", "-h"], ["train", "--help"]):
+        print(_usage())
+        return 0
+    if argv[0] == "--version":
+        print(f"{PROGRAM} {importlib.import_module('jaxrl_trade').__version__}")
+        return 0
+    words, kind = _command(argv)
+    command = parse(kind, argv[len(words) :], shlex.join([PROGRAM, *words]))
+    return command.run(shlex.join([PROGRAM, *argv]))
+
+
 def parse(kind: Any, words: list[str], program: str) -> Any:
     """A command's dataclass from its words; `--help` prints and leaves.
 
@@ -74,6 +77,7 @@ def parse(kind: Any, words: list[str], program: str) -> Any:
     """
     import tyro
 
+    _refuse_empty(words, program)
     if hasattr(kind, "choose"):
         kind, default = kind.choose(words)
         options: dict[str, Any] = {} if default is None else {"default": default}
@@ -95,6 +99,14 @@ def parse(kind: Any, words: list[str], program: str) -> Any:
         raise UsageError(f"{_unboxed(complaint.getvalue())} (see {program} --help)") from None
 
 
+def _refuse_empty(words: list[str], program: str) -> None:
+    """An empty text would be the current folder, or no name at all: what an unset variable of a shell leaves behind."""
+    parts = [part for word in words for part in word.split("=", 1)]
+    if "" in parts:
+        before = ["the first argument", *parts][parts.index("")]
+        raise UsageError(f"{before} is given an empty text; name something, or leave it out (see {program} --help)")
+
+
 def _command(argv: list[str]) -> tuple[tuple[str, ...], Any]:
     for words, (place, _) in COMMANDS.items():
         if tuple(argv[: len(words)]) == words:
@@ -113,7 +125,8 @@ def _usage() -> str:
             "",
             *lines,
             "",
-            f"{PROGRAM} COMMAND --help lists a command's flags. --debug shows the traceback of an error.",
+            f"{PROGRAM} COMMAND --help lists a command's flags; train ppo --resume RUN goes on with a run that was stopped.",
+            "--debug shows the traceback of an error.",
         ]
     )
 

@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from jaxrl_trade.cli.flags import AccountFlags, DQNFlags, DQNRunFlags, PPOFlags,
 from jaxrl_trade.config import AgentConfig, DQNConfig, PPOConfig
 from jaxrl_trade.train.agent import agent_of
 from jaxrl_trade.train.loop import TrainResult, train_agent
-from jaxrl_trade.train.run import load_config, read_facts
+from jaxrl_trade.train.run import holds_run, load_config, read_facts, read_plan
 
 Preset = Literal["net", "plan"]
 LONGEST_NAME = 100  # characters of a run's folder, which begins with the instrument's name
@@ -47,6 +48,10 @@ class _Train:
         Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="(default: a fresh one in runs/)")
     ] = None
     """Folder of the run."""
+    resume: Annotated[Path | None, tyro.conf.arg(metavar="RUN", help_behavior_hint="(default: a new run begins)")] = (
+        None
+    )
+    """Go on with this run, with its own settings; beside it only --updates, --data and --checkpoint-every are taken."""
     seed: int = 0
     """The run is a function of it, of the bars and of the flags."""
     checkpoint_every: Annotated[
@@ -152,21 +157,21 @@ class Resume:
 
     resume: Annotated[Path, tyro.conf.arg(metavar="RUN")]
     """Folder of the run."""
-    updates: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: as the run began)")] = None
-    """Updates in all, to go further than planned."""
+    updates: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: as planned)")] = None
+    """Updates in all, to go further than planned; the schedules keep the length that the run began with."""
     data: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: as the run began)")] = None
     """Where the run's price file is now, if it was moved."""
     checkpoint_every: Annotated[
-        int | None, tyro.conf.arg(metavar="UPDATES", help_behavior_hint="(default: a twentieth of the run)")
+        int | None, tyro.conf.arg(metavar="UPDATES", help_behavior_hint="(default: as before)")
     ] = None
     """Updates between checkpoints, and between validations."""
 
     def run(self, command_line: str) -> int:
         """Trains and backtests; the exit code."""
         del command_line
-        facts, config = read_facts(self.resume), load_config(self.resume)
-        if self.updates is not None:
-            config = dataclasses.replace(config, updates=self.updates)
+        facts, plan = read_facts(self.resume), read_plan(self.resume)
+        updates = plan.updates if self.updates is None else self.updates
+        config = dataclasses.replace(load_config(self.resume), updates=updates)
         prepared = prepare(load_again(facts, self.data))
         result = train_agent(
             prepared.markets["train"],
@@ -206,9 +211,8 @@ def _run_folder(given: Path | None, name: str) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        if given is None:
-            with contextlib.suppress(OSError):  # it holds a run
-                folder.rmdir()
+        if given is None and not holds_run(folder):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _fresh_folder(name: str) -> Path:
