@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from jaxrl_trade.bars.layout import MISSING
-from jaxrl_trade.bars.options import SETTLE, LoadOptions
+from jaxrl_trade.bars.options import SETTLE, LoadOptions, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +48,7 @@ def decimal_mark(columns: Iterable[pa.ChunkedArray], options: LoadOptions, origi
             else "every comma could be either"
         )
         raise ValueError(
-            f"{origin}: is the comma in {example!r} a decimal mark or a thousands separator? {how}; "
+            f"{origin}: is the comma in {quoted(example)} a decimal mark or a thousands separator? {how}; "
             f"settle it with {SETTLE['decimal']}"
         )
     return "," if comma else "."
@@ -90,7 +90,7 @@ def to_float(column: pa.ChunkedArray, mark: str, name: str, label: Callable[[int
     if pc.any(bad).as_py():
         row = int(np.flatnonzero(bad.to_numpy(zero_copy_only=False))[0])
         raise ValueError(
-            f"{origin}, {label(row)}: column {name!r} should hold a number, but has {column[row].as_py()!r}"
+            f"{origin}, {label(row)}: column {name!r} should hold a number, but has {quoted(column[row].as_py())}"
         )
     return _as_float(text)
 

@@ -17,21 +17,28 @@ from typing import Protocol, TypeVar
 from jaxrl_trade.bars.options import listed
 
 AnyPath = TypeVar("AnyPath", bound=PurePath)
+Opened = TypeVar("Opened")
 
 # chosen over notes lying in the same archive or folder
 TABLE_SUFFIXES = {".csv", ".tsv", ".parquet", ".pq", ".feather", ".arrow", ".json", ".jsonl"}
 PACKED_SUFFIXES = {".gz", ".zip", ".zst", ".bz2", ".xz", ".txt"}
 BYTE_ORDER_MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
-UNSUSPECTED, TIGHTEST = 1 << 26, 100  # bytes; unpacked over packed: ten is common, rows of zeros reach fifty
+UNSUSPECTED, TIGHTEST = (
+    1 << 26,
+    200,
+)  # bytes; unpacked over packed: minutes of one price reach 112 under the best of zstd
 CHUNK = 1 << 20
 MAX_LAYERS = 3  # a compressed file inside a zip is common, deeper nesting is not a price file
 
 
-class Readable(Protocol):
-    """What unpacks as it is read."""
+class Stream(Protocol):
+    """Bytes that are read one after the other."""
 
     def read(self, size: int, /) -> bytes:
         """Up to `size` bytes more, none at the end."""
+
+    def tell(self) -> int:
+        """Bytes read so far."""
 
 
 def price_files(folder: Path) -> list[Path]:
@@ -71,15 +78,16 @@ def read_file(path: Path) -> bytes:
         raise FileNotFoundError(f"there is no file {path}") from None
     except OSError as error:
         raise OSError(f"cannot read {path}: {error.strerror or error}") from None
-    size = len(data)
+    packed = len(data)
     for _ in range(MAX_LAYERS):
         unpack = next((unpack for magic, unpack in _UNPACKERS.items() if data.startswith(magic)), None)
         if unpack is None:
             break
         try:
-            data = unpack(data, size, path)
-        except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, RuntimeError) as error:
-            raise ValueError(f"{path} is damaged or cut off: it does not decompress ({error})") from None
+            data = unpack(data, path)
+            refuse_bomb(len(data), packed, path)
+        except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, RuntimeError):
+            raise ValueError(f"{path} is damaged or cut off: it does not decompress") from None
     if not data.strip():
         raise ValueError(f"{path} is empty")
     return data
@@ -139,8 +147,8 @@ def _tables_among(paths: Sequence[AnyPath]) -> list[AnyPath]:
     return [path for path in paths if {s.lower() for s in path.suffixes} & TABLE_SUFFIXES] or list(paths)
 
 
-def _unzip(data: bytes, packed: int, path: Path) -> bytes:
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+def _unzip(data: bytes, path: Path) -> bytes:
+    with io.BytesIO(data) as packed, _of_zip(lambda: zipfile.ZipFile(packed)) as archive:
         members = {PurePosixPath(info.filename): info for info in archive.infolist() if not info.is_dir()}
         chosen = _tables_among([name for name in members if not any(_is_hidden(part) for part in name.parts)])
         if not chosen:
@@ -152,37 +160,44 @@ def _unzip(data: bytes, packed: int, path: Path) -> bytes:
         info = members[chosen[0]]
         if info.flag_bits & 1:
             raise ValueError(f"{path} is encrypted; unpack it and give the price file in it")
-        with archive.open(info) as stream:
+        with _of_zip(lambda: archive.open(info)) as stream:
             return _read_all(stream, packed, path)
 
 
-def _unzstd(data: bytes, packed: int, path: Path) -> bytes:
+def _of_zip(opened: Callable[[], Opened]) -> Opened:
+    try:
+        return opened()
+    except ValueError:  # a damaged directory of the archive points to before its beginning
+        raise zipfile.BadZipFile from None
+
+
+def _unzstd(data: bytes, path: Path) -> bytes:
     import pyarrow as pa
 
-    with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
+    with pa.BufferReader(data) as packed, pa.CompressedInputStream(packed, "zstd") as stream:
         return _read_all(stream, packed, path)
 
 
-def _opened(opener: Callable[[io.BytesIO], io.BufferedIOBase]) -> Callable[[bytes, int, Path], bytes]:
-    def unpack(data: bytes, packed: int, path: Path) -> bytes:
-        with opener(io.BytesIO(data)) as stream:
+def _opened(opener: Callable[[io.BytesIO], io.BufferedIOBase]) -> Callable[[bytes, Path], bytes]:
+    def unpack(data: bytes, path: Path) -> bytes:
+        with io.BytesIO(data) as packed, opener(packed) as stream:
             return _read_all(stream, packed, path)
 
     return unpack
 
 
-def _read_all(stream: Readable, packed: int, path: Path) -> bytes:
-    """Content of a stream that unpacks as it is read, which ends as soon as there is far too much of it."""
-    chunks, size = [], 0
+def _read_all(stream: Stream, packed: Stream, path: Path) -> bytes:
+    """Content of a stream that unpacks another as it is read, and ends as soon as much came out of little."""
+    chunks, size, start = [], 0, packed.tell()
     while chunk := stream.read(CHUNK):
         chunks.append(chunk)
         size += len(chunk)
-        refuse_bomb(size, packed, path)
+        refuse_bomb(size, packed.tell() - start, path)
     return b"".join(chunks)
 
 
-# first bytes of a file -> how to unpack it, given the size of the file and its path for messages
-_UNPACKERS: dict[bytes, Callable[[bytes, int, Path], bytes]] = {
+# first bytes of a file -> how to unpack it
+_UNPACKERS: dict[bytes, Callable[[bytes, Path], bytes]] = {
     b"\x1f\x8b": _opened(lambda file: gzip.GzipFile(fileobj=file)),
     b"PK\x03\x04": _unzip,
     b"PK\x05\x06": _unzip,

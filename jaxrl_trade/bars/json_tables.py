@@ -10,18 +10,19 @@ from typing import Any
 from jaxrl_trade.bars.vendors import ALIASES, names_a_price, normalise
 from jaxrl_trade.bars.zones import is_zone
 
-MOST_BYTES = 1 << 26  # in memory a document takes some twenty times its size
+MOST_BYTES = 1 << 25  # in memory a document takes some twenty times its size
 LEAST_FIELDS = 5  # a time and four prices, in a list without names
+MOST_FIELDS = 1000
 SYMBOL = "symbol"  # name of the column that says which symbol's table a row was in
 TIME = "time"  # name of the column made of the keys, where a table is kept by time
 
 
 @dataclasses.dataclass(frozen=True)
 class JsonTable:
-    """Names (None where the document has none), rows of text or None, and what the document says of all of them."""
+    """Names (None where the document has none), columns of text or None, and what the document says of all of them."""
 
     names: tuple[str, ...] | None
-    rows: list[tuple[str | None, ...]]
+    columns: list[Sequence[str | None]]
     symbol: str | None = None
     zone: str | None = None
 
@@ -52,11 +53,13 @@ def read_json(text: bytes, origin: str) -> JsonTable:
     if any(table.names is None or set(table.names) != set(names or ()) for _, table in found):
         listed = ", ".join(key for key, _ in found[:6])
         raise ValueError(f"{origin} has {len(found)} tables that do not match ({listed}); save one of them as a file")
-    rows: list[tuple[str | None, ...]] = []
+    symbols: list[str | None] = []
+    columns: list[list[str | None]] = [[] for _ in names or ()]
     for key, table in found:
-        order = [(table.names or ()).index(name) for name in names or ()]
-        rows += [(key, *(row[i] for i in order)) for row in table.rows]
-    return JsonTable((SYMBOL, *(names or ())), rows, zone=zone)
+        symbols += [key] * len(table.columns[0])
+        for name, column in zip(names or (), columns, strict=True):
+            column += table.columns[(table.names or ()).index(name)]
+    return JsonTable((SYMBOL, *(names or ())), [symbols, *columns], zone=zone)
 
 
 def _parse(text: bytes, origin: str) -> Any:
@@ -95,11 +98,9 @@ def _tables(node: Any, key: str = "") -> Iterator[tuple[str, JsonTable]]:
 
 def _as_table(node: Any) -> JsonTable | None:
     if isinstance(node, list) and node:
-        if all(isinstance(row, list) and len(row) >= LEAST_FIELDS and _flat(row) for row in node):
-            width = len(node[0])
-            return JsonTable(None, [_texts(row) for row in node]) if all(len(row) == width for row in node) else None
-        if all(isinstance(row, dict) for row in node):
-            return _from_records(node)
+        if all(isinstance(row, list) and LEAST_FIELDS <= len(row) <= MOST_FIELDS for row in node):
+            return _table(None, list(zip(*node, strict=True))) if len(set(map(len, node))) == 1 else None
+        return _from_records(node) if all(isinstance(row, dict) for row in node) else None
     if isinstance(node, dict) and node:
         values = list(node.values())
         if all(isinstance(value, dict) for value in values):
@@ -118,16 +119,30 @@ def _as_table(node: Any) -> JsonTable | None:
 def _from_records(records: Sequence[Mapping[str, Any]]) -> JsonTable | None:
     """Rows of objects; fields that hold more than one value are left out."""
     names = list(dict.fromkeys(key for row in records for key in row))
-    if not names_a_price(names):
+    if len(names) > MOST_FIELDS or not names_a_price(names):
         return None
-    flat = [name for name in names if all(not isinstance(row.get(name), (dict, list)) for row in records)]
-    return JsonTable(tuple(flat), [_texts([row.get(name) for name in flat]) for row in records])
+    return _from_columns({name: [row.get(name) for row in records] for name in names})
 
 
 def _from_columns(columns: Mapping[str, Sequence[Any]]) -> JsonTable | None:
-    if not all(_flat(column) for column in columns.values()):
+    flat = {name: column for name, column in columns.items() if not any(map(_holds_more, column))}
+    return _table(tuple(flat), list(flat.values())) if names_a_price(list(flat)) else None
+
+
+def _table(names: tuple[str, ...] | None, columns: list[Sequence[Any]]) -> JsonTable | None:
+    """The table of columns, their values as text; None where one holds lists or objects."""
+    if any(any(map(_holds_more, column)) for column in columns):
         return None
-    return JsonTable(tuple(columns), [_texts(row) for row in zip(*columns.values(), strict=True)])
+    is_text = [all(value is None or type(value) is str for value in column) for column in columns]
+    texts = [
+        column if text else [None if value is None else str(value) for value in column]
+        for text, column in zip(is_text, columns, strict=True)
+    ]
+    return JsonTable(names, texts)
+
+
+def _holds_more(value: Any) -> bool:
+    return type(value) in (list, dict)
 
 
 def _names_a_time(names: Iterable[str]) -> bool:
@@ -151,11 +166,3 @@ def _facts(document: Any) -> tuple[str | None, str | None]:
 
     look(document, 2)
     return (symbols.pop() if len(symbols) == 1 else None, zones.pop() if len(zones) == 1 else None)
-
-
-def _flat(values: Sequence[Any]) -> bool:
-    return not any(isinstance(value, (dict, list)) for value in values)
-
-
-def _texts(values: Sequence[Any]) -> tuple[str | None, ...]:
-    return tuple(value if isinstance(value, str) or value is None else str(value) for value in values)

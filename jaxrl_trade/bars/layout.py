@@ -14,19 +14,22 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jaxrl_trade.bars import files, json_tables
+from jaxrl_trade.bars.options import listed, quoted
 from jaxrl_trade.bars.vendors import ALIASES, names_a_price, normalise
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 DELIMITERS = ("\t", ";", "|", ",")  # in this order: in a semicolon file the comma may be the decimal mark
-HEAD_BYTES = 1 << 18  # enough to find the delimiter, the header and the first rows
+HEAD_BYTES = 1 << 20  # enough to find the delimiter, the header and the first rows; no line may be longer
+MOST_COLUMNS = 30_000  # of thousands of instruments side by side
 HEAD_LINES = 100
 LONGEST_NUMBER = 64  # characters; a longer field is not looked at for a number
 MALFORMED_SHARE, MALFORMED_ROWS = 0.01, 3  # more rows of a wrong width than both: the layout was not understood
 
 # what stands for "no value", lower case; an infinite price is none either
 MISSING = ("", "nan", "null", "none", "n/a", "na", "<na>", "#n/a", "nat", "-", "--", "inf", "+inf", "-inf")
+_TOO_LONG = f"has a line of more than {HEAD_BYTES:,} characters, as no table of prices has"
 _NUMBER = re.compile(r"[\s$€£¥]*[-+]?[\d.,]*\d[\d.,]*([eE][-+]?\d+)?\s*")
 
 
@@ -115,9 +118,7 @@ def _read_json(text: bytes, origin: str) -> RawTable:
     import pyarrow as pa
 
     table = json_tables.read_json(text, origin)
-    columns = tuple(pa.chunked_array([pa.array(column, pa.string())]) for column in zip(*table.rows, strict=True))
-    if not columns:
-        raise ValueError(f"{origin} has no rows")
+    columns = tuple(pa.chunked_array([pa.array(column, pa.string())]) for column in table.columns)
     return RawTable(origin, table.names, columns, lambda row: f"row {row + 1}", symbol=table.symbol, zone=table.zone)
 
 
@@ -157,12 +158,16 @@ def _read_text(data: bytes, origin: str) -> RawTable:
     lines = _head_lines(data)
     if not lines:
         raise ValueError(f"{origin} is empty or begins with blank lines alone")
+    if len(lines[0].text) >= HEAD_BYTES:
+        raise ValueError(f"{origin} {_TOO_LONG}")
     delimiter = _sniff_delimiter([line.text for line in lines], origin)
     rows = [_split(line.text, delimiter) for line in lines]
     first = next((i for i, row in enumerate(rows) if _holds_numbers(row)), None)
     if first is None:
-        raise ValueError(f"{origin} has no rows of numbers: its first line is {lines[0].text[:80]!r}")
+        raise ValueError(f"{origin} has no rows of numbers: its first line is {quoted(lines[0].text)}")
     width = Counter(len(row) for row in rows[first:]).most_common(1)[0][0]
+    if width > MOST_COLUMNS:
+        raise ValueError(f"{origin} has {width:,} columns, as no table of prices has")
     names, other_names = _header(rows[:first], rows[first], width, origin)
     columns, malformed = _parse(data[lines[first].start :], delimiter, width, origin)
     if names is not None and len(names) < width:
@@ -221,7 +226,7 @@ def _sniff_delimiter(lines: list[str], origin: str) -> str:
             return delimiter
     raise ValueError(
         f"{origin} is not a table: no tab, semicolon, bar or comma cuts its lines into the same number of fields; "
-        f"its first line is {lines[0][:80]!r}"
+        f"its first line is {quoted(lines[0])}"
     )
 
 
@@ -252,7 +257,7 @@ def _header(
     if above and names_a_price(above[-1]):
         raise ValueError(
             f"{origin}: the header has {len(above[-1])} fields but the rows have {width}; "
-            f"the header is {', '.join(above[-1])}"
+            f"the header is {listed(above[-1])}"
         )
     return None, ()
 
@@ -286,24 +291,27 @@ def _parse(data: bytes, delimiter: str, width: int, origin: str) -> tuple[tuple[
     try:
         table = arrow_csv.read_csv(
             io.BytesIO(data),
-            read_options=arrow_csv.ReadOptions(column_names=names, use_threads=False),
+            read_options=arrow_csv.ReadOptions(column_names=names, use_threads=False, block_size=HEAD_BYTES),
             parse_options=arrow_csv.ParseOptions(delimiter=delimiter, invalid_row_handler=note),
             convert_options=arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string())),
         )
     except pa.ArrowException as error:
-        raise ValueError(f"{origin} does not read as a table ({_first_line(error)})") from None
+        long = "straddling" in str(error)  # a line that is longer than a block
+        raise ValueError(
+            f"{origin} {_TOO_LONG if long else f'does not read as a table ({_first_line(error)})'}"
+        ) from None
     for number, text in malformed:
         if len(inside := text.strip().splitlines()) > 1:
             raise ValueError(
                 f"{origin}: row {number} opens a quotation mark that its line does not close, and hides {len(inside) - 1:,} "
-                f"lines after it: {inside[0][:80]!r}; correct that line"
+                f"lines after it: {quoted(inside[0])}; correct that line"
             )
     total = table.num_rows + len(malformed)
     if len(malformed) > max(MALFORMED_ROWS, MALFORMED_SHARE * total) or table.num_rows == 0:
         number, text = malformed[0]
         raise ValueError(
             f"{origin}: {len(malformed)} of {total} rows do not have {width} fields, "
-            f"the first of them is row {number}: {text[:80]!r}"
+            f"the first of them is row {number}: {quoted(text)}"
         )
     return tuple(table.columns), [number for number, _ in malformed]
 

@@ -44,6 +44,12 @@ def listed(names: Iterable[str], most: int = 20, longest: int = 40) -> str:
     return ", ".join(shown) + (f", ... ({len(each):,} in all)" if len(each) > most else "")
 
 
+def quoted(value: object, longest: int = 60) -> str:
+    """A value of a file for a message."""
+    text = repr(value)
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
 def parse_columns(text: str) -> dict[str, str]:
     """`"close=Last,time=Stamp"`, as given to --columns, as the mapping that `LoadOptions.columns` takes."""
     pairs = [part.partition("=") for part in text.split(",")]

@@ -24,6 +24,7 @@ from jaxrl_trade.bars.calendar_fields import (
 )
 from jaxrl_trade.bars.decimals import is_text
 from jaxrl_trade.bars.layout import MISSING
+from jaxrl_trade.bars.options import quoted
 from jaxrl_trade.bars.zones import is_zone
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Column:
     def refuse(self, row: int, why: str) -> ValueError:
         """The error to raise for a row."""
         return ValueError(
-            f"{self.origin}, {self.label(row)}: column {self.name!r} has {self.values[row].as_py()!r}, {why}"
+            f"{self.origin}, {self.label(row)}: column {self.name!r} has {quoted(self.values[row].as_py())}, {why}"
         )
 
 

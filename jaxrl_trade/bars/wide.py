@@ -18,15 +18,20 @@ Pair = tuple[str, str]  # symbol, plain name
 def unstack(table: RawTable) -> dict[str, RawTable]:
     """The table of each instrument: its own columns under their plain names, and those that all share; {} of any other table."""
     owners = _owners(table)
-    symbols = dict.fromkeys(symbol for symbol, _ in owners.values())
-    tables = {}
-    for symbol in symbols:
-        own = [i for i in range(len(table.columns)) if i not in owners or owners[i][0] == symbol]
-        names = tuple(owners[i][1] if i in owners else (table.names or ())[i] for i in own)
-        columns = tuple(table.columns[i] for i in own)
-        other_names = tuple(tuple(row[i] for i in own) for row in table.other_names)
-        tables[symbol] = dataclasses.replace(table, names=names, columns=columns, other_names=other_names)
-    return tables
+    shared = [i for i in range(len(table.columns)) if i not in owners]
+    columns_of: dict[str, list[int]] = {}
+    for i, (symbol, _) in owners.items():
+        columns_of.setdefault(symbol, []).append(i)
+    return {symbol: _select(table, [*shared, *columns], owners) for symbol, columns in columns_of.items()}
+
+
+def _select(table: RawTable, chosen: Sequence[int], owners: Mapping[int, Pair]) -> RawTable:
+    return dataclasses.replace(
+        table,
+        names=tuple(owners[i][1] if i in owners else (table.names or ())[i] for i in chosen),
+        columns=tuple(table.columns[i] for i in chosen),
+        other_names=tuple(tuple(row[i] for i in chosen) for row in table.other_names),
+    )
 
 
 def _owners(table: RawTable) -> dict[int, Pair]:
@@ -59,9 +64,9 @@ def _complete(pairs: Mapping[int, Pair]) -> bool:
 
     `close_time` alone is no instrument called time.
     """
-    roles = {
-        symbol: {role_of(name) for other, name in pairs.values() if other == symbol} for symbol, _ in pairs.values()
-    }
+    roles: dict[str, set[str | None]] = {}
+    for symbol, name in pairs.values():
+        roles.setdefault(symbol, set()).add(role_of(name))
     closes = sum("close" in found for found in roles.values())
     return bool(roles) and closes == len(roles) and (closes > 1 or set(PRICES) <= next(iter(roles.values())))
 
