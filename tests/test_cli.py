@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -492,6 +493,19 @@ def test_python_dash_m_is_the_same_command(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"error: there is no file {tmp_path / 'nothing.csv'}\n"
+
+
+@pytest.mark.parametrize("delay", [0.05, 0.25, 0.45])  # seconds, of some three until the run begins
+def test_an_interrupt_amid_the_imports_ends_the_command_without_a_traceback(delay: float, tmp_path: Path) -> None:
+    code = "import sys, jaxrl_trade.cli as cli; print('ready', flush=True); cli.main()"
+    words = [sys.executable, "-c", code, "train", "ppo", "--out", str(tmp_path / "run")]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(delay)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+    assert (process.returncode, err) == (-signal.SIGINT, "")  # 130 to a shell
 
 
 def test_the_fewest_bars_that_can_be_split_are_named_and_are_enough() -> None:

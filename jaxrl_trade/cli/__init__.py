@@ -14,6 +14,7 @@ import importlib
 import io
 import re
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -41,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
       argv: the words after the program's name; None takes those of this process.
     """
+    if argv is None:
+        _end_at_once_on_interrupt()
     argv = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in argv
     try:
@@ -141,6 +144,12 @@ def _line(error: Exception) -> str | None:
     if isinstance(error, (ValueError, OSError, ImportError, FloatingPointError)):
         return " ".join(str(error).split()) or type(error).__name__
     return None
+
+
+def _end_at_once_on_interrupt() -> None:
+    """Lets Ctrl-C end this process, save while training, which handles it: imports may swallow a KeyboardInterrupt."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else a shell or a caller wants something else
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _print_anything() -> None:
