@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.train.test_logs import read_board
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # processes of their own, which import, compile and backtest
 
 SMALL = [
@@ -116,6 +118,7 @@ def test_a_run_killed_at_a_random_moment_goes_on_as_if_nothing_had_happened(
     print(err)
     assert out.splitlines()[-1] == str(folder / "report.html")
     assert rows_of(folder) == rows_of(whole[0])  # the validations too
+    assert [row["update"] for row in read_board(folder)] == list(range(1, UPDATES + 1))
     for name in ("actor.safetensors", "critic.safetensors", "curiosity.safetensors", "chosen.json"):
         assert (folder / "weights" / name).read_bytes() == (whole[0] / "weights" / name).read_bytes()
     for name in ("config.json", "test/metrics.json"):
