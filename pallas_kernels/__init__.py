@@ -8,14 +8,18 @@ anywhere) or "xla" (the contract itself, which alone has jvp and second derivati
 from pallas_kernels.dueling_q import dueling_q, dueling_q_backward
 from pallas_kernels.dueling_td import dueling_q_td_loss
 from pallas_kernels.heads import DuelingGradients, Heads
+from pallas_kernels.mlp import mlp
+from pallas_kernels.mlp_inputs import Gathered
 from pallas_kernels.td import bellman_target, huber_td_loss
 
 __all__ = [
     "DuelingGradients",
+    "Gathered",
     "Heads",
     "bellman_target",
     "dueling_q",
     "dueling_q_backward",
     "dueling_q_td_loss",
     "huber_td_loss",
+    "mlp",
 ]

@@ -5,12 +5,14 @@ w_v `[H]`, b_v `[]`; advantage head w_a `[H, A]`, b_a `[A]` (Wang et al. 2016, a
 Matrix products have JAX's current default precision: on Hopper GPUs that is TF32 unless one asks for more.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from pallas_kernels.heads import Array, DuelingGradients, Heads, as_heads
+from pallas_kernels.mlp_inputs import Gathered, Products
 
 
 def dueling_q(h_v: Array, h_a: Array, w_v: Array, b_v: Array, w_a: Array, b_a: Array) -> Array:
@@ -129,6 +131,35 @@ def dueling_q_td_loss(
         targets = bellman_target(dueling_q(th_v, th_a, *heads), rewards, discounts)  # type: ignore[arg-type]
     loss, error = huber_td_loss(q, actions, targets, delta, weights)
     return jnp.mean(loss), error
+
+
+def mlp(
+    layers: Sequence[tuple[Array, Array]], inputs: Array | Gathered, *, negative_slope: float, products: Products
+) -> Array:
+    """Outputs `[B, O]` of dense layers `(kernel [in, out], bias [out])` with leaky ReLU between them.
+
+        z_l = a_l W_l + b_l,   a_{l+1} = z_l where z_l > 0, else negative_slope z_l;   y = z_{n-1}
+
+    Both operands of every product are rounded to bfloat16 if products is "bfloat16"; sums are float32.
+    """
+    a = _rows(inputs)
+    for i, (kernel, bias) in enumerate(layers):
+        a = a if i == 0 else jnp.where(a > 0, a, negative_slope * a)
+        a = _rounded_product(a, kernel, products) + _widen(bias)
+    return a
+
+
+def _rows(inputs: Array | Gathered) -> Array:
+    if not isinstance(inputs, Gathered):
+        return _widen(inputs)
+    rows = _widen(inputs.table)[jnp.clip(inputs.row, 0, inputs.table.shape[0] - 1)]
+    return rows if inputs.values is None else jnp.concatenate([rows, _widen(inputs.values)], axis=1)
+
+
+def _rounded_product(x: Array, w: Array, products: Products) -> Array:
+    if products == "tf32":
+        return x @ _widen(w)
+    return jnp.dot(x.astype(jnp.bfloat16), w.astype(jnp.bfloat16), preferred_element_type=jnp.float32)
 
 
 def _decompose(grad_q: Array) -> tuple[Array, Array]:

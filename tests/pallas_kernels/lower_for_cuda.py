@@ -7,6 +7,7 @@ can end it. JAX 0.10 assumes compute capability 9.0 where no GPU is; from 0.11 o
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 
 import jax
@@ -72,6 +73,27 @@ def kernels() -> Iterator[tuple[str, Callable, tuple]]:
         lambda *args: pk.huber_td_loss(*args, backend="pallas"),
         (q, b.actions, b.rewards),
     )
+    yield from perceptrons()
+
+
+def perceptrons() -> Iterator[tuple[str, Callable, tuple]]:
+    """The critic and the actor: forward, and the gradients at the layers."""
+    import pallas_kernels as pk
+
+    table, values = jnp.zeros((1000, 51)), jnp.zeros((128_000, 3))
+    row = jnp.zeros(128_000, jnp.int32)
+    for name, sizes in (("critic", (54, 512, 384, 256, 128, 64, 1)), ("actor", (54, 128, 64, 45))):
+        layers = [(jnp.zeros((a, b)), jnp.zeros(b)) for a, b in itertools.pairwise(sizes)]
+        for products, batch in (("bfloat16", 128_000), ("bfloat16", 1_001), ("tf32", 128_000)):
+
+            def total(layers, *inputs, products=products):
+                return jnp.sum(pk.mlp(layers, pk.Gathered(*inputs), products=products, backend="pallas"))
+
+            arguments = (layers, table, row[:batch], values[:batch])
+            yield f"mlp {name} {products} B={batch}", total, arguments
+            yield f"mlp {name} {products} B={batch} gradients", jax.grad(total), arguments
+    stacked = jax.tree.map(lambda x: jnp.stack([x, x]), layers)
+    yield "mlp under vmap", jax.vmap(jax.grad(total), (0, None, None, None)), (stacked, table, row[:100], values[:100])
 
 
 def main() -> None:

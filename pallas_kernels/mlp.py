@@ -1,0 +1,171 @@
+"""A multilayer perceptron with leaky ReLU, forward in one launch and its data gradients in another.
+
+Inputs are an array, or a table's rows chosen by an index with a few values of their own behind them (`Gathered`), so
+that no array of all inputs is formed. `mlp_pass.py` holds the kernels; here are the weights' gradients, which are
+large products a_l^T dz_l over the whole batch that XLA does well, the derivative rule and the checks.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from pallas_kernels import reference
+from pallas_kernels.backend import Backend, first_order_only, resolve, reverse_mode_only
+from pallas_kernels.mlp_inputs import Gathered, Products
+from pallas_kernels.mlp_pass import Inputs, backward, forward
+from pallas_kernels.mlp_plan import WIDEST, Layers, Padded, Plan, make_plan, pad_layers, pad_table
+
+Array = jax.Array
+
+
+class Static(NamedTuple):
+    """What a launch is compiled for."""
+
+    plan: Plan
+    interpret: bool
+
+
+def mlp(
+    layers: Sequence[tuple[Array, Array]],
+    inputs: Array | Gathered,
+    *,
+    negative_slope: float = 0.01,
+    products: Products = "bfloat16",
+    backend: Backend = "auto",
+) -> Array:
+    """Outputs `[B, O]` float32 of dense layers with leaky ReLU between them. Contract: `reference.mlp`.
+
+    Differentiable in the layers, the inputs, and a `Gathered`'s table and values. Under differentiation the launch
+    keeps what every product multiplies, in the products' dtype; tests allow 2e-2 (bfloat16) and 2e-3 (TF32) of an
+    array's largest entry.
+
+    Args:
+      layers: `(kernel [in, out], bias [out])` of each layer, one or more.
+      inputs: `[B, K]`, or a `Gathered` of B rows.
+      negative_slope: of the leaky ReLU, a Python number in [0, 1]; 0 is ReLU.
+      products: `"bfloat16"` rounds the operands of every product, `"tf32"` leaves that to the tensor cores; sums are
+        float32 in both.
+      backend: `"auto"` | `"pallas"` | `"interpret"` | `"xla"`; see `backend.resolve`.
+
+    Raises:
+      ValueError: a shape, a slope, products or a backend that do not fit; a jvp or second derivative of a kernel.
+    """
+    layers = tuple((kernel, bias) for kernel, bias in layers)
+    batch = _check(layers, inputs, negative_slope, products)
+    mode = resolve(backend, faster=is_faster(layers, products), obstacle=_obstacle(layers, inputs))
+    if mode == "xla":
+        return reference.mlp(layers, inputs, negative_slope=negative_slope, products=products)
+    static = Static(make_plan(layers, batch, float(negative_slope), products), mode == "interpret")
+    table, row, values = inputs if isinstance(inputs, Gathered) else (None, None, inputs)
+    layers, table, values = reverse_mode_only((layers, table, values))
+    return _mlp(static, layers, table, values, row)
+
+
+def is_faster(layers: Layers, products: Products) -> bool:
+    """Whether the kernels were measured faster than XLA: bfloat16 products and some layer of 128 or more."""
+    return products == "bfloat16" and max(bias.shape[0] for _, bias in layers) >= 128
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _mlp(static: Static, layers: Layers, table: Array | None, values: Array | None, row: Array | None) -> Array:
+    return _forward(static, False, layers, table, values, row)[0]
+
+
+def _fwd(static: Static, *args: Any) -> Any:
+    y, padded, kept = first_order_only(functools.partial(_forward, static, True))(*args)
+    return y, (padded, kept, args)
+
+
+def _bwd(static: Static, residuals: Any, grad: Array) -> Any:
+    return first_order_only(functools.partial(_backward, static))(residuals, grad)
+
+
+_mlp.defvjp(_fwd, _bwd)
+
+
+def _forward(
+    static: Static, keep: bool, layers: Layers, table: Array | None, values: Array | None, row: Array | None
+) -> Any:
+    padded = pad_layers(layers, static.plan)
+    offset = 0 if table is None else table.shape[1]
+    inputs = Inputs(None if table is None else pad_table(table, static.plan), row, values)
+    y, kept = forward(static.plan, padded, inputs, offset, keep=keep, interpret=static.interpret)
+    return y, padded, kept
+
+
+def _backward(static: Static, residuals: tuple[Padded, tuple[Array, ...], Any], grad: Array) -> Any:
+    padded, kept, (layers, table, values, row) = residuals
+    gradients = backward(static.plan, padded, kept, grad, interpret=static.interpret)
+    sums, start, grad_layers = jnp.sum(gradients.db, axis=0), 0, []
+    for (kernel, bias), a, dz in zip(layers, kept, gradients.dz, strict=True):
+        dw = _product(a, dz, 0, 0)[: kernel.shape[0], : kernel.shape[1]]
+        grad_layers.append((dw.astype(kernel.dtype), sums[start : start + bias.shape[0]].astype(bias.dtype)))
+        start += dz.shape[1]
+    dx = _product(gradients.dz[0], padded.w[0], 1, 1)[: static.plan.batch]  # dropped by XLA where nobody reads it
+    features = 0 if table is None else table.shape[1]
+    grad_table = grad_values = None
+    if table is not None:
+        inside = jnp.clip(row, 0, table.shape[0] - 1)
+        grad_table = jnp.zeros(table.shape, jnp.float32).at[inside].add(dx[:, :features]).astype(table.dtype)
+    if values is not None:
+        grad_values = dx[:, features : features + values.shape[1]].astype(values.dtype)
+    return tuple(grad_layers), grad_table, grad_values, None
+
+
+def _product(x: Array, y: Array, x_axis: int, y_axis: int) -> Array:
+    return lax.dot_general(x, y, (((x_axis,), (y_axis,)), ((), ())), preferred_element_type=jnp.float32)
+
+
+def _check(layers: Layers, inputs: Array | Gathered, negative_slope: float, products: Products) -> int:
+    """The number of rows; raises a ValueError that names the argument where shapes do not fit each other."""
+    if products not in ("bfloat16", "tf32"):
+        raise ValueError(f"products = {products!r} is unknown; choose 'bfloat16' or 'tf32'")
+    if not isinstance(negative_slope, int | float) or not 0 <= negative_slope <= 1:
+        raise ValueError(f"negative_slope = {negative_slope!r}; wanted a Python number in [0, 1]")
+    if not layers:
+        raise ValueError("layers is empty; wanted (kernel [in, out], bias [out]) of one layer or more")
+    batch, width = _input_shape(inputs)
+    for i, (kernel, bias) in enumerate(layers):
+        if jnp.ndim(kernel) != 2 or kernel.shape[0] != width:
+            before = "the inputs' width" if i == 0 else f"the width of layers[{i - 1}]"
+            raise ValueError(f"layers[{i}] has a kernel of shape {jnp.shape(kernel)}; wanted [{width}, out], {before}")
+        width = kernel.shape[1]
+        if jnp.shape(bias) != (width,):
+            raise ValueError(f"layers[{i}] has a bias of shape {jnp.shape(bias)}; wanted ({width},), as its kernel")
+    return batch
+
+
+def _input_shape(inputs: Array | Gathered) -> tuple[int, int]:
+    if not isinstance(inputs, Gathered):
+        if jnp.ndim(inputs) != 2 or inputs.shape[0] < 1:
+            raise ValueError(f"inputs have shape {jnp.shape(inputs)}; wanted [B, K] with B at least 1")
+        return inputs.shape[0], inputs.shape[1]
+    table, row, values = inputs
+    if jnp.ndim(table) != 2 or table.shape[0] < 1:
+        raise ValueError(f"inputs.table has shape {jnp.shape(table)}; wanted [T, F] with T at least 1")
+    if jnp.ndim(row) != 1 or row.shape[0] < 1 or not jnp.issubdtype(row.dtype, jnp.integer):
+        raise ValueError(f"inputs.row is {row.dtype}{list(jnp.shape(row))}; wanted integers [B], B at least 1")
+    batch, width = row.shape[0], table.shape[1]
+    if values is None:
+        return batch, width
+    if jnp.ndim(values) != 2 or values.shape[0] != batch:
+        raise ValueError(
+            f"inputs.values has shape {jnp.shape(values)}; wanted [{batch}, V], one for each of inputs.row"
+        )
+    return batch, width + values.shape[1]
+
+
+def _obstacle(layers: Layers, inputs: Array | Gathered) -> str | None:
+    """Why the kernels cannot take these arrays, or None."""
+    for i, (kernel, _) in enumerate(layers):
+        if max(kernel.shape) > WIDEST:
+            return f"layers[{i}] is {kernel.shape[0]} x {kernel.shape[1]}, wider than {WIDEST}"
+    arrays = [inputs.table, inputs.values] if isinstance(inputs, Gathered) else [inputs]
+    for array in (*arrays, *(x for layer in layers for x in layer)):
+        if array is not None and array.dtype not in (jnp.float32, jnp.bfloat16):
+            return f"an array has dtype {array.dtype}, not float32 or bfloat16"
+    return None
