@@ -108,9 +108,7 @@ def is_text(column: pa.ChunkedArray) -> bool:
     """Whether a column holds text."""
     import pyarrow as pa
 
-    return bool(
-        pa.types.is_string(column.type) or pa.types.is_large_string(column.type) or pa.types.is_string_view(column.type)
-    )
+    return bool(pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
 
 
 def is_whole(column: pa.ChunkedArray) -> bool:

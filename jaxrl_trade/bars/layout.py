@@ -102,16 +102,21 @@ def is_missing(text: str) -> bool:
 
 def _from_arrow(table: pa.Table, origin: str) -> RawTable:
     """Pandas keeps a DatetimeIndex as a column (`__index_level_0__` where it has no name), so the columns are all there is."""
-    import pyarrow as pa
-
     if table.num_rows == 0 or table.num_columns == 0:
         raise ValueError(f"{origin} has no rows")
-    columns = tuple(
-        column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
-        for column in table.columns
-    )
+    columns = tuple(map(_plain, table.columns))
     names = None if _is_numbered(tuple(table.column_names)) else tuple(table.column_names)
     return RawTable(origin, names, columns, label=lambda row: f"row {row + 1}")
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column without dictionaries and views, which not all of Arrow's functions take."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        chunks = [_plain(pa.chunked_array([chunk.dictionary])).take(chunk.indices) for chunk in column.chunks]
+        return pa.chunked_array([piece for chunk in chunks for piece in chunk.chunks])
+    return column.cast(pa.string()) if pa.types.is_string_view(column.type) else column
 
 
 def _read_json(text: bytes, origin: str) -> RawTable:
