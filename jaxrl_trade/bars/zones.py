@@ -93,7 +93,7 @@ def _localise(
     summer, never_shown = _as_utc(ns[rows], zone, is_summer=True)
     winter, _ = _as_utc(ns[rows], zone, is_summer=False)
     repeated = np.flatnonzero((summer != winter) & ~never_shown)
-    second, unclear_here = _repeated_hour(rows[repeated], ns, content, ascending=ns[rows[-1]] >= ns[rows[0]])
+    second, unclear_here = _repeated_hour(rows[repeated], ns, content, _direction(rows, rows[repeated], ns, content))
     summer[repeated[second]] = winter[repeated[second]]
     utc, skipped, unclear = ns.copy(), np.zeros(len(ns), bool), np.zeros(len(ns), bool)
     utc[rows], skipped[rows] = summer, never_shown
@@ -111,20 +111,40 @@ def _as_utc(wall: IntArray, zone: datetime.tzinfo, is_summer: bool) -> tuple[Int
     return np.where(never_shown, 0, utc.as_unit("ns").asi8), never_shown
 
 
-def _repeated_hour(rows: IntArray, ns: IntArray, content: FloatArray, ascending: bool) -> tuple[BoolArray, BoolArray]:
+def _direction(rows: IntArray, repeated: IntArray, ns: IntArray, content: FloatArray) -> int:
+    """1 where the rows without copies ascend in time, -1 where they descend, 0 where they do neither.
+
+    A file of local times steps back once for every hour shown twice.
+    """
+    if not len(repeated):
+        return 0
+    steps = np.diff(ns[rows[_first_of_copies(rows, ns, content)]])
+    falls, rises, hours = (steps < 0).sum(), (steps > 0).sum(), len(np.unique(ns[repeated] // DAY))
+    return 0 if min(falls, rises) > hours else 1 if falls <= rises else -1
+
+
+def _first_of_copies(rows: IntArray, ns: IntArray, content: FloatArray) -> BoolArray:
+    """Which rows are not copies, time and content, of one before."""
+    import pandas as pd
+
+    return ~pd.DataFrame(content[rows]).assign(wall=ns[rows]).duplicated().to_numpy()
+
+
+def _repeated_hour(rows: IntArray, ns: IntArray, content: FloatArray, direction: int) -> tuple[BoolArray, BoolArray]:
     """Of rows whose local time was shown twice: which are the second showing, and which could be either.
 
-    Two different bars of one local time are the two showings, in order of time. One bar alone could be either.
+    Two different bars of one local time are the two showings, in order of time, where the rows have one. One bar alone could be
+    either.
     """
     import pandas as pd
 
-    order = np.arange(len(rows)) if ascending else np.arange(len(rows))[::-1]
-    table = pd.DataFrame(content[rows[order]])
-    table["wall"] = ns[rows[order]]
-    kept = order[~table.duplicated().to_numpy()]
+    second, unclear = np.zeros(len(rows), bool), np.ones(len(rows), bool)
+    if not direction:
+        return second, unclear
+    order = np.arange(len(rows))[::direction]
+    kept = order[_first_of_copies(rows[order], ns, content)]
     walls = pd.Series(ns[rows[kept]])
     showing, total = walls.groupby(walls).cumcount().to_numpy(), walls.groupby(walls).transform("size").to_numpy()
-    second, unclear = np.zeros(len(rows), bool), np.ones(len(rows), bool)
     second[kept[(total == 2) & (showing == 1)]] = True
     unclear[kept[total == 2]] = False
     return second, unclear

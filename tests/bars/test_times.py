@@ -47,6 +47,15 @@ def test_copies_of_a_bar_are_not_taken_for_the_hour_shown_twice(tmp_path):
     np.testing.assert_array_equal(bars.index, frame.index)
 
 
+def test_an_hour_shown_twice_is_dropped_where_the_rows_are_in_no_order(tmp_path):
+    frame = random_frame(100, start="2021-10-30")
+    path = local_csv(tmp_path / "p.csv", frame.sample(frac=1, random_state=1))
+    bars = load_bars(path, tz=BERLIN)
+    twice = pd.DatetimeIndex(["2021-10-31 00:00", "2021-10-31 01:00"], tz="UTC")  # 02:00 in Berlin, both of them
+    np.testing.assert_array_equal(bars.index, frame.index.drop(twice))
+    assert bars.report.dropped == {"of a local time that daylight saving repeats": 2}
+
+
 def test_times_that_no_clock_showed_are_dropped_and_reported(tmp_path):
     frame = random_frame(50, start="2021-03-27")
     frame.index = frame.index.tz_localize(
