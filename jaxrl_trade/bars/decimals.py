@@ -1,4 +1,4 @@
-"""Text to numbers: decimal comma or point, thousands separators, currency signs, missing values. Never guesses a mark."""
+"""Text to numbers: decimal comma or point, thousands separators, currency signs, 1.2M, missing values. Never guesses a mark."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ PLAIN = r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$"
 # how a number with a comma shows which mark is which; 1,234 shows nothing
 SHOWS_COMMA = r"^[-+]?(\d*,(\d{1,2}|\d{4,})|0,\d{3}|\d{4,},\d{3}|\d{1,3}(\.\d{3})+,\d+)$"
 SHOWS_POINT = r"^[-+]?(\d{1,3}(,\d{3})+\.\d*|\d{1,3}(,\d{3}){2,})$"
+UNITS = {"K": 1e3, "M": 1e6, "B": 1e9}
 GROUPED = {".": r"^[-+]?\d{1,3}(,\d{3})+(\.\d*)?$", ",": r"^[-+]?\d{1,3}(\.\d{3})+(,\d*)?$"}
 
 
@@ -86,13 +87,26 @@ def to_float(column: pa.ChunkedArray, mark: str, name: str, label: Callable[[int
     if mark == ",":
         text = pc.if_else(pc.fill_null(pc.match_substring(text, "."), False), "not a number", text)
         text = pc.replace_substring(text, ",", ".")
+    text, factor = _without_units(text)
     bad = pc.invert(pc.fill_null(pc.match_substring_regex(text, PLAIN), True))
     if pc.any(bad).as_py():
         row = int(np.flatnonzero(bad.to_numpy(zero_copy_only=False))[0])
         raise ValueError(
             f"{origin}, {label(row)}: column {name!r} should hold a number, but has {quoted(column[row].as_py())}"
         )
-    return _as_float(text)
+    return _as_float(text) * factor
+
+
+def _without_units(text: pa.ChunkedArray) -> tuple[pa.ChunkedArray, FloatArray | float]:
+    """Numbers without the K, M or B behind them, and what to multiply them by."""
+    import pyarrow.compute as pc
+
+    parts = pc.extract_regex(text, r"^(?P<number>.*[0-9])(?P<unit>[KkMmBb])$")
+    if parts.null_count == len(parts):
+        return text, 1.0
+    unit = pc.fill_null(pc.utf8_upper(pc.struct_field(parts, "unit")), "").to_numpy(zero_copy_only=False)
+    factor = np.select([unit == name for name in UNITS], list(UNITS.values()), 1.0)
+    return pc.coalesce(pc.struct_field(parts, "number"), text), factor
 
 
 def _as_float(column: pa.ChunkedArray) -> FloatArray:

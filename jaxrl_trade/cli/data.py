@@ -27,7 +27,7 @@ class ReadFlags:
     symbol: Annotated[
         str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: the file's only one)")
     ] = None
-    """The instrument to take from a file of several."""
+    """The instrument to take from a file or folder of several."""
     tz: Annotated[str | None, tyro.conf.arg(metavar="ZONE", help_behavior_hint="(default: UTC)")] = None
     """Time zone of times without an offset, such as America/New_York."""
     day_first: bool = False
