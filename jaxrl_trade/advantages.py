@@ -6,10 +6,11 @@ import chex
 import jax
 import jax.numpy as jnp
 
+import pallas_kernels as pk
+from pallas_kernels.backend import Backend
+
 Array = jax.Array
 Scalar = float | jax.Array
-
-UNROLL = 16  # steps per loop iteration: 1.3 ms for 500 x 128 on an H200, where no unrolling takes 12.5 ms
 
 
 def gae(
@@ -20,6 +21,7 @@ def gae(
     truncated: Array,
     gamma: Scalar,
     lam: Scalar,
+    backend: Backend = "auto",
 ) -> tuple[Array, Array]:
     """Advantages and value targets of L steps of N episodes (Schulman et al. 2016, arXiv:1506.02438, section 3).
 
@@ -31,6 +33,7 @@ def gae(
       values, next_values: `[L, N]` V(obs_t); V(next_obs_t) before any reset, ignored (even NaN) where terminated.
       terminated, truncated: `[L, N]` bool; both stop the sum, `terminated` also drops the bootstrap and wins a tie.
       gamma, lam: in [0, 1], per bar; traced, so a sweep does not recompile.
+      backend: of the sum along time; see `pallas_kernels.discounted_sums`.
 
     Returns:
       advantages, returns: `[L, N]`, in reward units; returns = advantages + values.
@@ -43,10 +46,5 @@ def gae(
     delta = rewards + gamma * bootstrap - values
     decay = jnp.where(terminated | truncated, 0.0, gamma * lam).astype(delta.dtype)
 
-    def backward(advantage: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
-        delta_t, decay_t = step
-        advantage = delta_t + decay_t * advantage
-        return advantage, advantage
-
-    _, advantages = jax.lax.scan(backward, jnp.zeros_like(delta[0]), (delta, decay), reverse=True, unroll=UNROLL)
+    advantages = pk.discounted_sums(delta, decay, backend)
     return advantages, advantages + values

@@ -5,21 +5,41 @@ was measured faster, else XLA), "pallas" (compiled; an error without a GPU), "in
 anywhere) or "xla" (the contract itself, which alone has jvp and second derivatives).
 """
 
+from pallas_kernels.backend import resolve
 from pallas_kernels.dueling_q import dueling_q, dueling_q_backward
 from pallas_kernels.dueling_td import dueling_q_td_loss
+from pallas_kernels.entropy import windowed_entropy
 from pallas_kernels.heads import DuelingGradients, Heads
 from pallas_kernels.mlp import mlp
 from pallas_kernels.mlp_inputs import Gathered
+from pallas_kernels.recurrence import discounted_sums
+from pallas_kernels.rollout import obstacle as rollout_obstacle
+from pallas_kernels.rollout import rollout
+from pallas_kernels.rollout_scan import Environment, Layer, SplitPolicy, Steps, scan_rollout
+from pallas_kernels.sampling import forced, log_prob, sample
 from pallas_kernels.td import bellman_target, huber_td_loss
 
 __all__ = [
     "DuelingGradients",
+    "Environment",
     "Gathered",
     "Heads",
+    "Layer",
+    "SplitPolicy",
+    "Steps",
     "bellman_target",
+    "discounted_sums",
     "dueling_q",
     "dueling_q_backward",
     "dueling_q_td_loss",
+    "forced",
     "huber_td_loss",
+    "log_prob",
     "mlp",
+    "resolve",
+    "rollout",
+    "rollout_obstacle",
+    "sample",
+    "scan_rollout",
+    "windowed_entropy",
 ]

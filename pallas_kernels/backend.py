@@ -129,6 +129,10 @@ _FORWARD = (
     "jvp, linearize and other forward-mode derivatives of a pallas_kernels function exist only with backend='xla'; "
     "backend 'pallas' and 'interpret' have the first reverse-mode derivative (jax.grad, jax.vjp)"
 )
+_NEVER = (
+    "this pallas_kernels function has a derivative only with backend='xla'; to differentiate the policy, evaluate the "
+    "network on the observations that the rollout visited"
+)
 _SECOND = (
     "second derivatives of a pallas_kernels function exist only with backend='xla'; "
     "backend 'pallas' and 'interpret' have the first reverse-mode derivative (jax.grad, jax.vjp)"
@@ -164,11 +168,20 @@ def reverse_mode_only(tree: Any) -> Any:
 
 def first_order_only(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function unchanged; differentiating it is an error that names `backend="xla"`. For rules of a custom_vjp."""
+    return _refusing(function, _SECOND)
+
+
+def not_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function unchanged; differentiating it is an error that names `backend="xla"`."""
+    return _refusing(function, _NEVER)
+
+
+def _refusing(function: Callable[..., Any], message: str) -> Callable[..., Any]:
     guarded = jax.custom_jvp(function)
 
     @guarded.defjvp
     def refuse(primals: Any, tangents: Any) -> NoReturn:
         del primals, tangents
-        raise ValueError(_SECOND)
+        raise ValueError(message)
 
-    return functools.wraps(function)(lambda *args: guarded(*args))
+    return lambda *args: guarded(*args)

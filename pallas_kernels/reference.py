@@ -14,6 +14,8 @@ import jax.numpy as jnp
 from pallas_kernels.heads import Array, DuelingGradients, Heads, as_heads
 from pallas_kernels.mlp_inputs import Gathered, Products
 
+UNROLL = 16  # steps of a scan per loop iteration
+
 
 def dueling_q(h_v: Array, h_a: Array, w_v: Array, b_v: Array, w_a: Array, b_a: Array) -> Array:
     """Q-values `[B, A]`.
@@ -169,3 +171,37 @@ def _decompose(grad_q: Array) -> tuple[Array, Array]:
 
 def _widen(x: Array) -> Array:
     return jnp.asarray(x).astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
+def discounted_sums(x: Array, discounts: Array) -> Array:
+    """Sums y `[L, N]`, y_t = x_t + discounts_t y_{t+1}, y_L = 0."""
+
+    def backward(y: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
+        y = step[0] + step[1] * y
+        return y, y
+
+    return jax.lax.scan(backward, jnp.zeros_like(x[0]), (x, discounts), reverse=True, unroll=UNROLL)[1]
+
+
+def windowed_entropy(history: Array, steps: Array, n_symbols: int, dtype: Any = jnp.float32) -> Array:
+    """Entropy `[L, N]`, nats, of the latest n = min(steps + 1, W) symbols: -sum p ln p, p = counts / n.
+
+    Args:
+      history: `[W + L, N]` int32, the W symbols before the first step, then each step's own.
+      steps: `[L, N]` int32, symbols of the lane's episode before this one.
+      n_symbols: how many there are.
+      dtype: of the result.
+    """
+    window = len(history) - len(steps)
+    is_known = jnp.arange(window)[:, None] >= window - steps[0]
+    counts = ((history[:window, :, None] == jnp.arange(n_symbols)) & is_known[..., None]).sum(0)
+
+    def count(counts: Array, inputs: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+        entering, leaving, step = inputs
+        counts = jnp.where((step == 0)[:, None], 0, counts)
+        counts = counts + (entering[:, None] == jnp.arange(n_symbols))
+        counts = counts - ((leaving[:, None] == jnp.arange(n_symbols)) & (step >= window)[:, None])
+        p = counts.astype(dtype) / jnp.minimum(step + 1, window)[:, None].astype(dtype)
+        return counts, -jnp.sum(jnp.where(counts > 0, p * jnp.log(jnp.where(counts > 0, p, 1.0)), 0.0), axis=-1)
+
+    return jax.lax.scan(count, counts, (history[window:], history[:-window], steps))[1]

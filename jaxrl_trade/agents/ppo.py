@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
+import pallas_kernels as pk
 from jaxrl_trade import networks
 from jaxrl_trade.agents.optimisation import optimiser, shuffle
 from jaxrl_trade.config import PPOConfig, PPOHypers
-from jaxrl_trade.rollout import sampling
 
 Array = jax.Array
 Network = Any  # parameters of one network
@@ -74,7 +74,7 @@ def actor_loss(
     """
     logits = networks.actor(config).evaluate(actor, obs)
     log_probs = jax.nn.log_softmax(logits)
-    log_ratio = sampling.log_prob(logits, rows.actions) - rows.log_probs
+    log_ratio = pk.log_prob(logits, rows.actions) - rows.log_probs
     ratio = jnp.exp(log_ratio)
     clipped = jnp.clip(ratio, 1.0 - hypers.clip, 1.0 + hypers.clip)
     surrogate = jnp.minimum(ratio * rows.advantages, clipped * rows.advantages)

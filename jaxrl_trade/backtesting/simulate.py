@@ -21,7 +21,7 @@ from jaxrl_trade.config import EnvConfig, Execution
 from jaxrl_trade.env import account as accounts
 from jaxrl_trade.env.trading import look_up, observation
 from jaxrl_trade.market import BarPrices
-from jaxrl_trade.rollout.sampling import sample
+from pallas_kernels import sample
 
 Array = Any  # a NumPy or a JAX array
 Apply = Callable[[Any, Any], Any]  # (params, obs [N, F + 3]) -> logits [N, A]

@@ -53,17 +53,21 @@ class StepOutcome(NamedTuple):
 def fresh(bar: Array, close: Array, config: EnvConfig) -> Account:
     """An account at the start of an episode on `bar`, whose close is `close`."""
     zero, step = jnp.zeros_like(close), jnp.zeros_like(bar)
-    size = config.max_position if config.sizing == "units" else config.leverage * config.initial_capital / close
     return Account(
         bar=bar,
         step=step,
         cash=zero + config.initial_capital,
         position=zero,
         entry_price=zero,
-        max_position=zero + size,
+        max_position=zero + episode_size(close, config),
         cumulative_costs=zero,
         barrier=barrier.off(zero, step),
     )
+
+
+def episode_size(close: Array, config: EnvConfig) -> Array | float:
+    """max_position, units, of an episode that starts at `close`."""
+    return config.max_position if config.sizing == "units" else config.leverage * config.initial_capital / close
 
 
 def advance(
@@ -107,13 +111,18 @@ def advance(
         price=price,
         fee=fee,
         cost=cost,
-        slippage=trade * (reference - prices.close),
+        slippage=slippage(trade, execution, prices, config),
         position=position,
         barrier_label=label,
         terminated=terminated,
         truncated=truncated,
     )
     return moved, outcome
+
+
+def slippage(trade: Array, execution: Execution, prices: BarPrices, config: EnvConfig) -> Array:
+    """Currency that a trade lost between the close and its reference price."""
+    return trade * (_reference(execution, prices, config) - prices.close)
 
 
 def restart_where(done: Array, account: Account, bar: Array, close: Array, config: EnvConfig) -> Account:
@@ -139,7 +148,7 @@ def _fill(
     want = jnp.where(jnp.abs(want) < NO_TRADE * account.max_position, 0.0, want)
     side = jnp.sign(want)
     is_maker = execution.is_maker
-    reference = prices.close if config.fill == "close" else jnp.where(is_maker, prices.close, prices.next_open)
+    reference = _reference(execution, prices, config)
     # apart from the reference: the rounding of 1 + offset x spread in float32 would be the same loss on every trade
     markup = reference * (side * execution.price_offset * config.spread)
     price = reference + markup
@@ -154,6 +163,13 @@ def _fill(
         trade = jnp.where(is_cut, room, trade)
         is_full = is_full & jnp.logical_not(is_cut)
     return trade, reference, markup, is_full
+
+
+def _reference(execution: Execution, prices: BarPrices, config: EnvConfig) -> Array:
+    """The price, currency, around which an order trades."""
+    if config.fill == "close":
+        return prices.close
+    return jnp.where(execution.is_maker, prices.close, prices.next_open)
 
 
 def _room(account: Account, price: Array, fee_rate: Array, reserve: float) -> Array:

@@ -11,6 +11,9 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+import pallas_kernels as pk
+from pallas_kernels.backend import Backend
+
 Array = jax.Array
 
 EMPTY = -1  # an entry of the window that no action has filled
@@ -28,7 +31,9 @@ def penalty(window: Array, n_steps: Array, n_actions: int, dtype: jnp.dtype) -> 
     return _penalty(counts, jnp.minimum(n_steps, window.shape[-1]), dtype)
 
 
-def penalties(actions: Array, steps: Array, window: Array, n_actions: int, dtype: jnp.dtype) -> Array:
+def penalties(
+    actions: Array, steps: Array, window: Array, n_actions: int, dtype: jnp.dtype, backend: Backend = "auto"
+) -> Array:
     """The penalty of every step of a collection, `[L, N]`, by running counts.
 
     Args:
@@ -37,21 +42,13 @@ def penalties(actions: Array, steps: Array, window: Array, n_actions: int, dtype
       window: `[N, W]` ring of each lane's episode before the collection.
       n_actions: A.
       dtype: of the result.
+      backend: of the counts; see `pallas_kernels.windowed_entropy`.
     """
-    size, n_episodes = window.shape[-1], actions.shape[1]
-    lanes = jnp.arange(n_episodes)
+    size = window.shape[-1]
     slots = (steps[0] + jnp.arange(size)[:, None]) % size  # the ring, oldest action first
-    history = jnp.concatenate([window[lanes, slots], actions])  # [W + L, N]
-    counts = (window[..., None] == jnp.arange(n_actions)).sum(1) * (steps[0] > 0)[:, None]
-
-    def count(counts: Array, inputs: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-        action, leaving, step = inputs
-        counts = jnp.where((step == 0)[:, None], 0, counts)
-        counts = counts + (action[:, None] == jnp.arange(n_actions))
-        counts = counts - ((leaving[:, None] == jnp.arange(n_actions)) & (step >= size)[:, None])
-        return counts, _penalty(counts, jnp.minimum(step + 1, size), dtype)
-
-    return jax.lax.scan(count, counts, (actions, history[:-size], steps))[1]
+    history = jnp.concatenate([window[jnp.arange(len(window)), slots], actions])
+    entropy = pk.windowed_entropy(history, steps, n_actions, backend, dtype)
+    return _relative(entropy, jnp.minimum(steps + 1, size), n_actions)
 
 
 def window_after(actions: Array, step: Array, window: Array) -> Array:
@@ -73,7 +70,12 @@ def window_after(actions: Array, step: Array, window: Array) -> Array:
 def _penalty(counts: Array, n: Array, dtype: jnp.dtype) -> Array:
     p = counts.astype(dtype) / jnp.maximum(n, 1)[..., None].astype(dtype)
     entropy = -jnp.sum(jnp.where(counts > 0, p * jnp.log(jnp.where(counts > 0, p, 1.0)), 0.0), axis=-1)
-    most = jnp.minimum(n, counts.shape[-1])
+    return _relative(entropy, n, counts.shape[-1])
+
+
+def _relative(entropy: Array, n: Array, n_actions: int) -> Array:
+    """Entropy of n actions as a penalty: 0 for the largest possible, -1 for none."""
+    most = jnp.minimum(n, n_actions)
     is_defined = most >= 2
-    largest = jnp.log(jnp.where(is_defined, most, 2).astype(dtype))
+    largest = jnp.log(jnp.where(is_defined, most, 2).astype(entropy.dtype))
     return jnp.where(is_defined, jnp.clip(entropy / largest - 1.0, -1.0, 0.0), 0.0)

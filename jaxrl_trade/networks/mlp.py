@@ -7,6 +7,7 @@ from typing import Any, cast
 import flax.linen as nn
 import jax
 
+import pallas_kernels as pk
 from jaxrl_trade.config import ComputeDtype
 from jaxrl_trade.networks import layers
 from jaxrl_trade.networks.layers import Params
@@ -54,6 +55,20 @@ class MLP(nn.Module):
         """The outputs `[..., outputs]`, from `project`'s sums and the columns `[..., 3]` of the inputs that follow the features."""
         first = layers.add_account(params[f"{self.prefix}_layer_0"], projected, account_values, self.compute_dtype)
         return cast(Array, self.apply({"params": params}, first, method=MLP.from_first))
+
+    def split(self, params: Params, features: Array, constants: Array) -> pk.SplitPolicy:
+        """The network as the fused rollout takes it: the first layer's sums for the features `[T, F]` of every bar.
+
+        constants `[C]`: the inputs' last columns, the same at every step.
+        """
+        first, *rest = (f"{self.prefix}_layer_{i}" for i in range(len(self.hidden)))
+        kernel = params[first]["kernel"][features.shape[-1] :]
+        own = len(kernel) - len(constants)
+        return pk.SplitPolicy(
+            table=self.project(params, features) + constants @ kernel[own:],
+            values=kernel[:own],
+            layers=tuple(pk.Layer(params[n]["kernel"], params[n]["bias"]) for n in (*rest, f"{self.prefix}_output")),
+        )
 
     def _activate(self, x: Array) -> Array:
         return layers.activate(x, self.negative_slope)

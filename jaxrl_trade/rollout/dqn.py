@@ -16,7 +16,7 @@ from jaxrl_trade.env.trading import EnvState, check_actions
 from jaxrl_trade.market import Market
 from jaxrl_trade.networks import DQNParams
 from jaxrl_trade.nstep import bundle
-from jaxrl_trade.rollout import hoisted, sampling, scan
+from jaxrl_trade.rollout import hoisted, sequential
 from jaxrl_trade.rollout.memory import DQNExperience, Memory, seen, then
 
 Array = jax.Array
@@ -88,16 +88,16 @@ def _collect(
         restart_bars = market.draw_starts(key_restarts, shape, env.episode_length)
     if uniforms is None:
         uniforms = jax.random.uniform(key_uniforms, (*shape, 2), market.close.dtype)
-    q = scan.network_policy(networks.dueling(config), params.dueling, market, shape[0] * shape[1])
+    q = sequential.network_policy(networks.dueling(config), params.dueling, market, shape[0] * shape[1])
 
     def policy(bar: Array, account_values: Array) -> Array:
         return greedy_logits(q(bar, account_values), epsilon)
 
     explorer = functools.partial(explore, epsilon=epsilon)
-    choose, draws = (explorer, uniforms) if actions is None else (sampling.forced, jnp.asarray(actions, jnp.int32))
-    account, record = scan.rollout(policy, choose, market, state.account, draws, restart_bars, env)
+    choose, draws = (explorer, uniforms) if actions is None else (pk.forced, jnp.asarray(actions, jnp.int32))
+    account, steps = sequential.rollout(policy, choose, market, state.account, draws, restart_bars, env)
 
-    t = hoisted.transitions(record, state.window, market, config)
+    t = hoisted.transitions(steps, state.account, state.window, market, config, config.backend)
     t, rewards = hoisted.rewarded(t, params.curiosity, market, hypers.reward, config)
     ends = t.terminated if env.time_limit == "bootstrap" else t.terminated | t.truncated
     bundles = bundle(rewards, ends, t.truncated, hypers.gamma, config.n_step)

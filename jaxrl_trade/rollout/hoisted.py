@@ -8,46 +8,54 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+import pallas_kernels as pk
 from jaxrl_trade import networks
-from jaxrl_trade.config import AgentConfig, PPOConfig, RewardScales
+from jaxrl_trade.config import AgentConfig, Backend, PPOConfig, RewardScales
 from jaxrl_trade.env import diversity, reward
+from jaxrl_trade.env.account import Account
 from jaxrl_trade.market import Market
 from jaxrl_trade.networks.factory import DIRECTIONS
+from jaxrl_trade.rollout import lanes
 from jaxrl_trade.rollout.experience import Transitions, next_observations, observations
 
 Array = jax.Array
 MAX_ROWS = 1 << 18  # rows a pass takes at once: bounds the memory of its activations
 
 
-def transitions(record: dict[str, Array], window: Array, market: Market, config: AgentConfig) -> Transitions:
-    """The rollout's record `[L, N]` with the reward's parts that need no network (the curiosity bonus is 0 so far).
+def transitions(
+    steps: pk.Steps, start: Account, window: Array, market: Market, config: AgentConfig, backend: Backend
+) -> Transitions:
+    """The rollout's steps `[L, N]` with the reward's parts that need no network (the curiosity bonus is 0 so far).
 
     Args:
-      record: of `scan.rollout`.
+      steps: of the rollout.
+      start: the account it began with.
       window: `[N, W]`, the diversity window before the collection.
       market: the bars.
       config: of the run.
+      backend: of the entropy kernel.
     """
-    env = config.env
-    prices = market.prices_at(record["bar"])
-    equity_before, dtype = record["equity_before"], market.close.dtype
-    parts = {
-        "base": reward.base(
-            equity_before,
-            record["equity_after"],
-            record["position"],
-            record["max_position"],
+    env, dtype = config.env, market.close.dtype
+    account = lanes.account_of(steps, start, market, env)
+    prices = market.prices_at(account["bar"])
+    return Transitions(
+        **account,
+        action=steps.actions,
+        log_prob=steps.log_probs,
+        base=reward.base(
+            account["equity_before"],
+            account["equity_after"],
+            account["position"],
+            account["max_position"],
             prices.close,
             prices.next_close,
-            record["cost"] + record["slippage"],
+            account["cost"] + account["slippage"],
             env,
         ),
-        "diversity_penalty": diversity.penalties(record["action"], record["step"], window, env.n_actions, dtype),
-        "curiosity_bonus": jnp.zeros_like(equity_before),
-        "drawdown": reward.drawdown(equity_before, env),
-    }
-    known = record | parts
-    return Transitions(**{name: known[name] for name in Transitions.__dataclass_fields__})
+        diversity_penalty=diversity.penalties(steps.actions, account["step"], window, env.n_actions, dtype, backend),
+        curiosity_bonus=jnp.zeros_like(account["equity_before"]),
+        drawdown=reward.drawdown(account["equity_before"], env),
+    )
 
 
 def rewarded(
@@ -117,19 +125,29 @@ def values(params: Any, t: Transitions, market: Market, config: PPOConfig) -> tu
 
     Within an episode V(next_obs_t) is V(obs_{t+1}); only what a truncation or the collection's end cuts off is computed apart.
     """
-    length, n_episodes = t.bar.shape
     value = in_chunks(lambda part: critic_values(params, observations(part, market, config.env), config), t)
     last = jax.tree.map(lambda x: x[-1:], t)
     last_value = critic_values(params, next_observations(last, market, config.env), config)
     next_value = jnp.concatenate([value[1:], last_value])
     if config.env.time_limit == "terminal":
         return value, next_value
-    # an episode is truncated at most once in every episode_length steps
-    most = n_episodes * (1 + (length - 1) // config.env.episode_length)
-    row, lane = jnp.nonzero(t.truncated, size=most, fill_value=0)
-    cut = jax.tree.map(lambda x: x[row, lane], t)
+    order, row = _cuts(t.truncated, config.env.episode_length)
+    cut = jax.tree.map(lambda x: jnp.take_along_axis(x, row, axis=0), t)
     cut_value = critic_values(params, next_observations(cut, market, config.env), config)
-    return value, next_value.at[row, lane].set(jnp.where(cut.truncated, cut_value, next_value[row, lane]))
+    return value, jnp.where(t.truncated, jnp.take_along_axis(cut_value, order, axis=0), next_value)
+
+
+def _cuts(truncated: Array, episode_length: int) -> tuple[Array, Array]:
+    """Where each lane is truncated: for every row which of its cuts comes next, `[L, N]`, and each cut's row, `[K, N]`.
+
+    A lane is truncated at most once in every episode_length steps, hence K; cuts that do not exist lie in the last row.
+    """
+    length = len(truncated)
+    most = 1 + (length - 1) // episode_length
+    done = jnp.cumsum(truncated, axis=0)
+    before = done - truncated
+    row = jnp.stack([(done <= k).sum(0) for k in range(most)])
+    return jnp.minimum(before, most - 1), jnp.minimum(row, length - 1)
 
 
 def critic_values(params: Any, obs: Array, config: PPOConfig) -> Array:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
 
 from jaxrl_trade.advantages import gae
-from jaxrl_trade.config import PPOConfig, PPOHypers
+from jaxrl_trade.config import Backend, PPOConfig, PPOHypers
 from jaxrl_trade.env import diversity
 from jaxrl_trade.env.trading import EnvState, check_actions
 from jaxrl_trade.market import Market
 from jaxrl_trade.networks import PPOParams
-from jaxrl_trade.rollout import hoisted, sampling, scan
+from jaxrl_trade.rollout import hoisted, sequential
 from jaxrl_trade.rollout.experience import Experience
 
 Array = jax.Array
-Backend = Literal["auto", "xla"]
 
 
 def collect_ppo(
@@ -42,7 +41,8 @@ def collect_ppo(
       key: typed key of the draws; `split(key, 2)` gives the uniforms and the restart bars.
       config: of the run.
       hypers: traced hyperparameters; None takes the config's.
-      backend: of the rollout; "xla" is the `lax.scan`, "auto" the fastest there is.
+      backend: of the rollout and the passes after it: "auto" takes the fused kernels on a GPU and XLA (`lax.scan`) elsewhere;
+        "pallas", "interpret" and "xla" are as in `pallas_kernels`.
       actions: `[L, N]` int32, forces the actions; None samples them.
       uniforms: `[L, N]` in [0, 1), instead of drawing them.
       restart_bars: `[L, N]` int32 valid starts, instead of drawing them.
@@ -65,10 +65,10 @@ def collect_ppo(
     if restart_bars is not None:
         market.check_starts(restart_bars, config.env.episode_length, "restart_bars")
     hypers = config.hypers if hypers is None else hypers
-    return _collect(params, market, state, key, hypers, actions, uniforms, restart_bars, config=config)
+    return _collect(params, market, state, key, hypers, actions, uniforms, restart_bars, config=config, backend=backend)
 
 
-@functools.partial(jax.jit, static_argnames="config")
+@functools.partial(jax.jit, static_argnames=("config", "backend"))
 def _collect(
     params: PPOParams,
     market: Market,
@@ -80,6 +80,7 @@ def _collect(
     restart_bars: Array | None,
     *,
     config: PPOConfig,
+    backend: Backend,
 ) -> tuple[Experience, EnvState]:
     env = config.env
     shape = (config.timesteps_per_episode, state.account.bar.shape[0])
@@ -88,17 +89,13 @@ def _collect(
         restart_bars = market.draw_starts(key_restarts, shape, env.episode_length)
     if uniforms is None:
         uniforms = jax.random.uniform(key_uniforms, shape, market.close.dtype)
-    policy = scan.actor_policy(params.actor, market, shape[0] * shape[1], config)
-    choose, draws = (
-        (sampling.sample, uniforms) if actions is None else (sampling.forced, jnp.asarray(actions, jnp.int32))
-    )
-    account, record = scan.rollout(policy, choose, market, state.account, draws, restart_bars, env)
-
-    t = hoisted.transitions(record, state.window, market, config)
+    draws = uniforms if actions is None else jnp.asarray(actions, jnp.int32)
+    account, steps = sequential.rollout_actor(params.actor, market, state.account, draws, restart_bars, config, backend)
+    t = hoisted.transitions(steps, state.account, state.window, market, config, backend)
     t, rewards = hoisted.rewarded(t, params.curiosity, market, hypers.reward, config)
     values, next_values = hoisted.values(params.critic, t, market, config)
     ends = t.terminated if env.time_limit == "bootstrap" else t.terminated | t.truncated
-    advantages, returns = gae(rewards, values, next_values, ends, t.truncated, hypers.gamma, hypers.gae_lambda)
+    advantages, returns = gae(rewards, values, next_values, ends, t.truncated, hypers.gamma, hypers.gae_lambda, backend)
     experience = Experience(
         transitions=t,
         rewards=rewards,

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import jaxrl_trade as jt
 from jaxrl_trade import networks
 from jaxrl_trade.agents import ppo
-from jaxrl_trade.rollout import sampling
+from pallas_kernels import sampling
 from tests.learning import cartpole
 
 N, L, UPDATES = 32, 128, 100

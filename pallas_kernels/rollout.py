@@ -1,0 +1,167 @@
+"""A whole policy rollout in one launch: network, sampling and environment for all L steps, with the weights on chip.
+
+The kernel is rollout_kernel.py's; its contract is `rollout_scan.scan_rollout`.
+"""
+
+import functools
+import itertools
+from typing import Any, cast, get_args
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+
+from pallas_kernels.backend import Backend, launch, not_differentiable, resolve
+from pallas_kernels.numerics import PADDING, padded
+from pallas_kernels.rollout_kernel import Inputs, Products, Static, Tiles, choose_tiles, rollout_kernel
+from pallas_kernels.rollout_scan import Environment, Layer, SplitPolicy, Steps, scan_rollout
+from pallas_kernels.sampling import forced, sample
+
+Array = jax.Array
+
+MAX_WIDTH = 256  # of a layer: wider ones do not stay on chip
+MAX_WEIGHTS = 1 << 15  # entries of all layers after the first, padded; in float32 a third of that
+MAX_TABLE = 1 << 32  # bytes of the first layer's table
+
+
+def obstacle(policy: SplitPolicy) -> str | None:
+    """Why the kernel cannot take this policy, or None."""
+    widths = [policy.table.shape[1], *(layer.kernel.shape[1] for layer in policy.layers)]
+    if max(widths) > MAX_WIDTH:
+        return f"a layer of {max(widths)} units is wider than {MAX_WIDTH}"
+    weights = sum(padded(a) * padded(b) for a, b in itertools.pairwise(widths))
+    if weights > MAX_WEIGHTS:
+        return (
+            f"the layers after the first have {weights} weights (padded), more than the {MAX_WEIGHTS} that stay on chip"
+        )
+    if policy.table.dtype != jnp.float32:
+        return f"the weights are {policy.table.dtype}, not float32"
+    if policy.table.size * 4 > MAX_TABLE:
+        return f"the first layer's table has {policy.table.size * 4} bytes, more than {MAX_TABLE}"
+    return None
+
+
+def rollout(
+    environment: Environment,
+    policy: SplitPolicy,
+    tables: Any,
+    effects: Any,
+    state: Any,
+    draws: Array,
+    restarts: Array,
+    *,
+    negative_slope: float,
+    products: Products = "float32",
+    backend: Backend = "auto",
+    tiles: Tiles | None = None,
+) -> tuple[Any, Steps]:
+    """L steps of N lanes.
+
+    Args:
+      environment: what a lane does.
+      policy: the network, float32.
+      tables: pytree of `[T]` arrays.
+      effects: pytree of `[A]` arrays, one entry an action.
+      state: pytree of `[N]` arrays.
+      draws: `[L, N]` float32 in [0, 1): the action is the number of entries of c with c <= u c_last, c the cumulative
+        sum of exp(logit - max), at most A - 1. Or `[L, N]` int32: the actions themselves, clipped into [0, A).
+      restarts: `[L, N]` int32, the row where a lane whose episode ends at that step starts afresh.
+      negative_slope: of the leaky ReLU.
+      products: precision of the matrix products: float32 (from bfloat16 terms, exact to 2^-24), TF32 or bfloat16, each
+        with float32 sums.
+      backend: `"auto"` | `"pallas"` | `"interpret"` | `"xla"`; see `backend.resolve`. XLA takes JAX's own precision.
+      tiles: how the kernel cuts the lanes; None chooses by N.
+
+    Returns:
+      The state after L steps, and the steps.
+
+    Raises:
+      ValueError: shapes that do not fit, an unknown `products`, or a policy that a kernel asked for by name cannot take.
+    """
+    _check(policy, effects, state, draws, restarts, products)
+    mode = resolve(backend, faster=True, obstacle=obstacle(policy))
+    if mode == "xla":
+        logits = functools.partial(policy.logits, negative_slope=negative_slope)
+        choose = sample if jnp.issubdtype(draws.dtype, jnp.floating) else forced
+        return scan_rollout(environment, logits, choose, tables, effects, state, draws, restarts)
+    static = Static(
+        environment=environment,
+        negative_slope=negative_slope,
+        products=products,
+        tiles=tiles or choose_tiles(draws.shape[1], products),
+        interpret=mode == "interpret",
+    )
+    run = not_differentiable(functools.partial(_launch, static))
+    return cast(tuple[Any, Steps], run(policy, tables, effects, state, draws, restarts))
+
+
+def _check(policy: SplitPolicy, effects: Any, state: Any, draws: Array, restarts: Array, products: Products) -> None:
+    if products not in get_args(Products):
+        raise ValueError(
+            f"products = {products!r} is unknown; choose one of {', '.join(map(repr, get_args(Products)))}"
+        )
+    if draws.ndim != 2 or draws.shape != restarts.shape:
+        raise ValueError(f"draws has shape {draws.shape} and restarts {restarts.shape}; both must be [L, N]")
+    n_actions = policy.layers[-1].kernel.shape[1]
+    for what, tree, size in (("state", state, draws.shape[1]), ("effects", effects, n_actions)):
+        for leaf in jax.tree.leaves(tree):
+            if leaf.shape != (size,):
+                raise ValueError(f"a leaf of {what} has shape {leaf.shape}; wanted ({size},)")
+
+
+def _launch(
+    static: Static, policy: SplitPolicy, tables: Any, effects: Any, state: Any, draws: Array, restarts: Array
+) -> tuple[Any, Steps]:
+    length, n_lanes = draws.shape
+    record = jax.eval_shape(static.environment.step, *_examples(state, effects, tables))[2]
+    in_memory = jax.tree.map(lambda x: jax.ShapeDtypeStruct((length, n_lanes), _memory(x.dtype)), record)
+    log_probs = jax.ShapeDtypeStruct((length, n_lanes), jnp.float32)
+    steps = Steps(jax.ShapeDtypeStruct((length, n_lanes), jnp.int32), log_probs, in_memory)
+    outs = (jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), state), steps)
+    ins = Inputs(
+        policy=_pad(policy),
+        tables=jax.tree.map(lambda x: x.astype(_memory(x.dtype)), tables),
+        effects=jax.tree.map(lambda x: x.astype(_memory(x.dtype)), effects),
+        state=state,
+        draws=draws,
+        restarts=restarts,
+    )
+    kernel = functools.partial(
+        rollout_kernel,
+        static=static,
+        dtypes=jax.tree.map(lambda x: x.dtype, (tables, effects)),
+        n_actions=policy.layers[-1].kernel.shape[1],
+    )
+    grid = (pl.cdiv(n_lanes, static.tiles.lanes),)
+    run = launch(kernel, outs, grid=grid, name="rollout", warps=static.tiles.warps, interpret=static.interpret)
+    after, steps = run(ins)
+    return after, steps._replace(record=jax.tree.map(lambda x, want: x.astype(want.dtype), steps.record, record))
+
+
+def _examples(state: Any, effects: Any, tables: Any) -> tuple[Any, Any, Any, Any]:
+    """Shapes of one step's arguments, a lane each."""
+
+    def one(tree: Any) -> Any:
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((1,), x.dtype), tree)
+
+    return one(state), one(effects), one(tables), one(tables)
+
+
+def _pad(policy: SplitPolicy) -> SplitPolicy:
+    """Widths padded to powers of two: units that do not exist stay zero, actions that do not exist get PADDING."""
+    last = len(policy.layers) - 1
+
+    def grow(x: Array, *axes: int, value: float = 0.0) -> Array:
+        pad = [(0, padded(n) - n if axis in axes else 0) for axis, n in enumerate(x.shape)]
+        return jnp.pad(x, pad, constant_values=value)
+
+    layers = tuple(
+        Layer(grow(kernel, 0, 1), grow(bias, 0, value=PADDING if i == last else 0.0))
+        for i, (kernel, bias) in enumerate(policy.layers)
+    )
+    return SplitPolicy(grow(policy.table, 1), grow(policy.values, 1), layers)
+
+
+def _memory(dtype: Any) -> Any:
+    """How values of a dtype lie in memory: bools as bytes."""
+    return jnp.int8 if dtype == jnp.bool_ else dtype
