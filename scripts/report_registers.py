@@ -6,8 +6,9 @@
     PYTHONPATH=. aot/bin/python scripts/report_registers.py mlp              # those with "mlp" in their name
 
 Prints a line a launch: threads of a block, registers of a thread, bytes of a thread that spill, shared memory of a
-block in KiB. Exits with status 1 if a kernel spills. The assembler is the wheel's, newer than the one inside the
-plugin, and a later JAX brings another Triton: counts near a limit are indicative.
+block in KiB. Exits with status 1 if a kernel spills. Works with JAX 0.10.2 and 0.11.2; take the version that
+will run, since each brings its own Triton. The assembler is the wheel's, newer than the one inside the plugin: counts
+near a limit are indicative.
 """
 
 import argparse
@@ -59,7 +60,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         dump = Path(folder)
         os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"  # the plugin looks for cuDNN, which compiling does not need
-        os.environ["XLA_FLAGS"] = f"--xla_dump_to={dump} --xla_dump_hlo_as_text {os.environ.get('XLA_FLAGS', '')}"
+        flags = f"--xla_dump_to={dump} --xla_dump_hlo_as_text --xla_dump_emitter_re=ptx"  # the last for JAX 0.11's PTX
+        os.environ["XLA_FLAGS"] = f"{flags} {os.environ.get('XLA_FLAGS', '')}"
         sharding = abstract_gpu()  # imports JAX, which reads both
         spilling = report(sharding, options.words, dump, ptxas)
     sys.exit(1 if spilling else 0)
@@ -94,7 +96,7 @@ def report(sharding: Any, words: list[str], dump: Path, ptxas: Path) -> bool:
     import jax
 
     from pallas_kernels import backend
-    from tests.pallas_kernels.lower_for_cuda import kernels
+    from tests.pallas_kernels.lower_for_cuda import abstract_h200, kernels
 
     backend._has_gpu = lambda: True  # type: ignore[assignment]
     spilling = False
@@ -106,10 +108,14 @@ def report(sharding: Any, words: list[str], dump: Path, ptxas: Path) -> bool:
         )
         for file in filter(Path.is_file, dump.iterdir()):
             file.unlink()
-        lowered = jax.jit(function).lower(*shapes)
+        with abstract_h200():
+            lowered = jax.jit(function).trace(*shapes).lower()
         ours = set(re.findall(r'name = "(\w+)", num_stages', lowered.as_text()))
         lowered.compile()
-        for launch in launches(dump, ours, ptxas):
+        found = list(launches(dump, ours, ptxas))
+        if not found:
+            raise SystemExit(f"JAX {jax.__version__} wrote no PTX of {', '.join(ours)}; use another version of it")
+        for launch in found:
             spilling |= launch.spilled > 0
             print(
                 f"{name:48} {launch.name:28} {launch.threads:4} threads {launch.registers:4} registers "
