@@ -32,7 +32,10 @@ CLOCKS = (
     r"(?P<hour>\d{1,2})-(?P<half>[AaPp][Mm])",
 )
 ZONE = r"(?: ?(?P<zone>[Zz]|(?:UTC|GMT)?[+-]\d{1,2}(?::?\d{2})?|UTC|GMT))?"
-SHAPES = tuple(rf"^{date}(?:(?:[T,]| +|, +){clock}{ZONE})?$" for clock in CLOCKS for date in DATES)
+SHAPES = (
+    *(rf"^{date}(?:(?:[T,]| +|, +){clock}{ZONE})?$" for clock in CLOCKS for date in DATES),
+    rf"^{DATES[2]}-{CLOCKS[0]}$",  # 20240115-14:30:00, of Interactive Brokers
+)
 CLOCK_SHAPES = tuple(rf"^{clock}$" for clock in CLOCKS)
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 

@@ -151,6 +151,8 @@ def _unzip(data: bytes, path: Path) -> bytes:
     with io.BytesIO(data) as packed, _of_zip(lambda: zipfile.ZipFile(packed)) as archive:
         members = {PurePosixPath(info.filename): info for info in archive.infolist() if not info.is_dir()}
         chosen = _tables_among([name for name in members if not any(_is_hidden(part) for part in name.parts)])
+        if PurePosixPath("xl/workbook.xml") in members:
+            raise ValueError(f"{path} is an Excel workbook; save its sheet as CSV")
         if not chosen:
             raise ValueError(f"{path} is an empty archive")
         if len(chosen) > 1:

@@ -144,13 +144,18 @@ def _read_parquet(data: bytes, origin: str) -> pa.Table:
 def _read_arrow(data: bytes, origin: str) -> pa.Table:
     import pyarrow as pa
 
+    open = pa.ipc.open_file if data.startswith(b"ARROW1") else pa.ipc.open_stream
     try:
-        return pa.ipc.open_file(pa.BufferReader(data)).read_all()
+        return open(pa.BufferReader(data)).read_all()
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{origin} is damaged or cut off: it does not read as Arrow ({_first_line(error)})") from None
 
 
-_BINARY_READERS: dict[bytes, Callable[[bytes, str], pa.Table]] = {b"PAR1": _read_parquet, b"ARROW1": _read_arrow}
+_BINARY_READERS: dict[bytes, Callable[[bytes, str], pa.Table]] = {
+    b"PAR1": _read_parquet,
+    b"ARROW1": _read_arrow,
+    b"\xff\xff\xff\xff": _read_arrow,  # a stream
+}
 
 
 @dataclasses.dataclass(frozen=True)

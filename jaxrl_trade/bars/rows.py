@@ -13,7 +13,7 @@ from jaxrl_trade.bars.calendar_fields import BoolArray, IntArray
 from jaxrl_trade.bars.instruments import Part
 from jaxrl_trade.bars.options import LoadOptions
 from jaxrl_trade.bars.rolling import FloatArray
-from jaxrl_trade.bars.vendors import PRICES, normalise
+from jaxrl_trade.bars.vendors import PRICES
 
 COLUMNS = (*PRICES, "volume")
 
@@ -116,5 +116,8 @@ def _times(
 
 
 def _zone_of_name(name: str) -> str | None:
-    """UTC, where the name of the column of times says so: `Gmt time`, `timestamp_utc`."""
-    return "UTC" if re.search(r"\b(utc|gmt)\b", normalise(name)) else None
+    """The zone that the name of the column of times says: UTC of `Gmt time` and `timestamp_utc`, EET of `Time (EET)`."""
+    if re.search(r"(?<![a-z])(utc|gmt)(?![a-z])", name.lower()):
+        return "UTC"
+    bracket = re.search(r"\(([A-Za-z_/]+)\)", name)
+    return bracket[1] if bracket and zones.is_zone(bracket[1]) else None

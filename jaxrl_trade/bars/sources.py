@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def _symbol_of_place(file: Path, folder: Path) -> str | None:
     for part in reversed(file.relative_to(folder).parts[:-1]):
         key, equals, value = part.partition("=")
         if equals and normalise(key) in ALIASES["symbol"]:
-            return value
+            return urllib.parse.unquote(value)  # BTC%2FUSD
     stem = file.name
     while (suffix := Path(stem).suffix.lower()) in files.TABLE_SUFFIXES | files.PACKED_SUFFIXES:
         stem = stem[: -len(suffix)]

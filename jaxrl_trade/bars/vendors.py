@@ -62,6 +62,15 @@ VENDORS = (
     Vendor("Yahoo", time="datetime", adj_close="adj close"),
     Vendor("Alpha Vantage", time="timestamp", adj_close="adjusted close"),
     Vendor("Tiingo", adj_close="adjclose"),
+    Vendor(
+        "Stooq in Polish",
+        time="data",
+        open="otwarcie",
+        high="najwyzszy|najwyższy",
+        low="najnizszy|najniższy",
+        close="zamkniecie|zamknięcie",
+        volume="wolumen",
+    ),
     Vendor("Nasdaq", close="close/last"),
     Vendor("Tushare", time="trade date", symbol="ts code"),
     Vendor(
@@ -109,7 +118,7 @@ def normalise(name: str) -> str:
 
     A column without a name is "unnamed".
     """
-    name = re.sub(r"\([^)]*\)", "", name.strip().strip('"').strip("'").lower().replace("<", "").replace(">", ""))
+    name = re.sub(r"\([^)]*\)|[<>*]", "", name.strip().strip('"').strip("'").lower())
     name = re.sub(r"\.\d+$", "", NUMBERING.sub("", name.strip()))
     name = re.sub(r"[\s_\-]+", " ", name).strip()
     return "unnamed" if re.fullmatch(r"|unnamed: ?\d+", name) else name

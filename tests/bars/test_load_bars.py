@@ -207,6 +207,14 @@ def test_an_archive_with_two_tables_is_refused_naming_both(tmp_path):
         load_bars(tmp_path / "a.zip")
 
 
+def test_an_excel_workbook_is_told_how_to_become_a_file_of_prices(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.xlsx", "w") as archive:
+        archive.writestr("[Content_Types].xml", "x")
+        archive.writestr("xl/workbook.xml", "x")
+    with pytest.raises(ValueError, match="is an Excel workbook; save its sheet as CSV"):
+        load_bars(tmp_path / "a.xlsx")
+
+
 def test_order_in_the_file_does_not_matter(tmp_path):
     plain = write(tmp_path, line, HEADER)
     head, *rows = plain.read_text().splitlines()
@@ -214,7 +222,9 @@ def test_order_in_the_file_does_not_matter(tmp_path):
     assert load_bars(tmp_path / "down.csv").sha256 == load_bars(plain).sha256
 
 
-@pytest.mark.parametrize("kind", ["index", "named index", "column", "naive", "seconds", "float32", "decimal", "arrow"])
+@pytest.mark.parametrize(
+    "kind", ["index", "named index", "column", "naive", "seconds", "float32", "decimal", "arrow", "arrow stream"]
+)
 def test_parquet_and_arrow_files_give_the_bars_of_the_frame_they_were_made_of(kind, tmp_path):
     frame = random_frame(50)
     path, changed = tmp_path / "p.parquet", frame.copy()
@@ -234,6 +244,10 @@ def test_parquet_and_arrow_files_give_the_bars_of_the_frame_they_were_made_of(ki
         pq.write_table(exact, path)
     if kind == "arrow":
         feather.write_feather(changed.reset_index(names="time"), path)
+    elif kind == "arrow stream":
+        table = pa.Table.from_pandas(changed)
+        with pa.ipc.new_stream(str(path), table.schema) as stream:
+            stream.write_table(table)
     elif kind != "decimal":
         changed.to_parquet(path)
     bars = load_bars(path)
@@ -453,6 +467,7 @@ NO_PRICE_FILE = {
     "zstd": (b"\x28\xb5\x2f\xfd nothing", "damaged or cut off"),
     "zip": (b"PK\x03\x04 nothing", "damaged or cut off"),
     "prose": (b"a line of prose\nand another one\n", "is not a table"),
+    "an Arrow stream cut off": (b"\xff\xff\xff\xff and nothing more", "damaged or cut off"),
     "UTF-16 cut off": (b"\xff\xfea", "not valid UTF-16"),
 }
 

@@ -80,6 +80,31 @@ def test_a_zone_for_times_that_say_their_own_is_not_used_and_the_report_says_so(
     assert bars.report.assumed == ("the times say their own offset, so Europe/Berlin was not used",)
 
 
+@pytest.mark.parametrize(
+    ("name", "hour", "zone"),
+    [
+        ("Time (EET)", 10, "EET"),
+        ("Gmt time", 12, "UTC"),
+        ("timestamp_utc", 12, "UTC"),
+        ("Time (Europe/Berlin)", 11, "Europe/Berlin"),
+    ],
+)
+def test_the_name_of_the_column_may_say_the_zone(name, hour, zone, tmp_path):
+    (tmp_path / "p.csv").write_text(f"{name},close\n2021-01-04 12:00,1.5\n2021-01-04 13:00,1.6\n")
+    bars = load_bars(tmp_path / "p.csv")
+    assert bars.times[0] == np.datetime64(f"2021-01-04T{hour}:00", "ns")
+    assert bars.report.assumed[-1] == f"times are of {zone}, as the file says"
+    assert load_bars(tmp_path / "p.csv", tz="-05:00").times[0] == np.datetime64("2021-01-04T17:00", "ns")  # the user's
+
+
+def test_rows_of_several_zones_are_refused(tmp_path):
+    (tmp_path / "p.csv").write_text("time,close\n20210104 12:00:00 Asia/Tokyo,1\n20210105 12:00:00 US/Eastern,1\n")
+    with pytest.raises(
+        ValueError, match="line 2: column 'time' has '20210104 12:00:00 Asia/Tokyo', which is not a time"
+    ):
+        load_bars(tmp_path / "p.csv")
+
+
 @pytest.mark.parametrize("tz", ["Europe/Nowhere", "EST5", "+25:00", "../etc"])
 def test_a_zone_that_is_none_is_named(tz):
     with pytest.raises(ValueError, match="is no time zone; write one such as"):
@@ -101,6 +126,8 @@ def test_a_zone_that_is_none_is_named(tz):
         ("202103041530", "2021-03-04T15:30"),
         ("20210304153045", "2021-03-04T15:30:45"),
         ("20210304 153045", "2021-03-04T15:30:45"),
+        ("20210304-15:30:45", "2021-03-04T15:30:45"),
+        ("20210304 15:30:45 Asia/Tokyo", "2021-03-04T06:30:45"),
         ("4 March 2021", "2021-03-04"),
         ("Mar 4, 2021", "2021-03-04"),
         ("2020-02-29", "2020-02-29"),

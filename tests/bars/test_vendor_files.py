@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -159,6 +160,44 @@ def test_json_without_bars_is_refused_in_one_line(text, message, tmp_path):
         load_bars(tmp_path / "p.json")
     assert str(caught.value).startswith(str(tmp_path / "p.json"))
     assert "\n" not in str(caught.value)
+
+
+def outcomes(number, tmp_path):
+    """What is seen of the files of a source: whether one loads without a word, what is said of others, flags of refusals."""
+    plain, said, flags = False, [], set()
+    for shape, (_, _, text) in FILES.items():
+        if shape.split()[0] == number:
+            (tmp_path / "p.csv").write_text(text)
+            assumed = load_bars(tmp_path / "p.csv").report.assumed
+            said += assumed
+            plain |= not assumed
+    for shape, (text, *_) in AMBIGUOUS.items():
+        if shape.split()[0] == number:
+            (tmp_path / "p.csv").write_text(text)
+            with pytest.raises(ValueError, match="--") as caught:
+                load_bars(tmp_path / "p.csv")
+            flags |= set(re.findall(r"--[a-z-]+", str(caught.value)))
+    return plain, said, flags
+
+
+def test_the_table_in_the_docs_says_what_happens(tmp_path):
+    page = Path(__file__).parents[2] / "docs" / "data.md"
+    rows = dict(re.findall(r"^\| (\d+) \| .* \| (.*) \|$", page.read_text(), re.MULTILINE))
+    assert list(rows) == [str(i + 1) for i in range(25)]
+    for number, text in rows.items():
+        if number == "25":  # no text files: `test_load_bars` and `test_folders` have them
+            continue
+        plain, said, flags = outcomes(number, tmp_path)
+        stops = re.search(r"stops and names `(--[a-z-]+)`", text)
+        assert text.startswith("loads and says") == bool(said), text
+        assert plain or said
+        assert bool(stops) == bool(flags), text
+        assert not stops or stops[1] in flags, text
+        assert ("taken as UTC" in text) == any("taken as UTC" in line for line in said), text
+        assert ("which volume it took" in text or "TICKVOL" in text) == any(
+            line.startswith("volume is") for line in said
+        )
+        assert ("order of columns" in text) == any(line.startswith("columns without names") for line in said), text
 
 
 def test_the_names_in_the_table_of_vendors_are_normal_and_mean_one_thing():
