@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,19 @@ def test_stopping_and_resuming_equals_never_stopping_bit_for_bit(
     rest = train_dqn(MARKET, CONFIG, KEY, resume=True, **arguments)
     assert without_time(rest.history) == without_time(run.history)
     assert_same_leaves(rest.state, run.state)  # the replay and its priorities too
+
+
+def test_a_longer_total_keeps_the_schedules_of_the_run(
+    run: TrainResult, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert run.folder is not None
+    folder = shutil.copytree(run.folder, tmp_path / "run")
+    longer = train_dqn(MARKET, dataclasses.replace(CONFIG, updates=6), KEY, MARKET, folder=folder, resume=True)
+    assert "4 updates: epsilon and the importance exponent stay at their ends after that" in capsys.readouterr().err
+    # a line from 0.4 to 1 over the 4 updates that the run began with
+    np.testing.assert_allclose(
+        [row["importance"] for row in longer.history], [0.4, 0.55, 0.7, 0.85, 1.0, 1.0], rtol=1e-6
+    )
 
 
 def test_a_nan_names_what_it_came_from() -> None:
