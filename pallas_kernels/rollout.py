@@ -78,7 +78,7 @@ def rollout(
     Raises:
       ValueError: shapes that do not fit, an unknown `products`, or a policy that a kernel asked for by name cannot take.
     """
-    _check(policy, effects, state, draws, restarts, products)
+    _check(policy, tables, effects, state, draws, restarts, products)
     mode = resolve(backend, faster=True, obstacle=obstacle(policy))
     if mode == "xla":
         logits = functools.partial(policy.logits, negative_slope=negative_slope)
@@ -95,18 +95,40 @@ def rollout(
     return cast(tuple[Any, Steps], run(policy, tables, effects, state, draws, restarts))
 
 
-def _check(policy: SplitPolicy, effects: Any, state: Any, draws: Array, restarts: Array, products: Products) -> None:
+def _check(
+    policy: SplitPolicy, tables: Any, effects: Any, state: Any, draws: Array, restarts: Array, products: Products
+) -> None:
     if products not in get_args(Products):
         raise ValueError(
             f"products = {products!r} is unknown; choose one of {', '.join(map(repr, get_args(Products)))}"
         )
-    if draws.ndim != 2 or draws.shape != restarts.shape:
-        raise ValueError(f"draws has shape {draws.shape} and restarts {restarts.shape}; both must be [L, N]")
-    n_actions = policy.layers[-1].kernel.shape[1]
-    for what, tree, size in (("state", state, draws.shape[1]), ("effects", effects, n_actions)):
+    if draws.ndim != 2 or draws.shape != restarts.shape or not draws.size:
+        raise ValueError(
+            f"draws has shape {draws.shape} and restarts {restarts.shape}; both must be [L, N] with at least one step and lane"
+        )
+    _check_policy(policy)
+    sizes = {"tables": policy.table.shape[0], "effects": policy.layers[-1].kernel.shape[1], "state": draws.shape[1]}
+    for (what, size), tree in zip(sizes.items(), (tables, effects, state), strict=True):
         for leaf in jax.tree.leaves(tree):
             if leaf.shape != (size,):
                 raise ValueError(f"a leaf of {what} has shape {leaf.shape}; wanted ({size},)")
+
+
+def _check_policy(policy: SplitPolicy) -> None:
+    if not policy.layers:
+        raise ValueError("policy.layers is empty; the last of them gives the logits")
+    if policy.table.ndim != 2 or policy.values.ndim != 2 or policy.table.shape[1] != policy.values.shape[1]:
+        raise ValueError(
+            f"policy.table has shape {policy.table.shape} and policy.values {policy.values.shape}; wanted [T, H] and [K, H]"
+        )
+    width = policy.table.shape[1]
+    for i, (kernel, bias) in enumerate(policy.layers):
+        if kernel.ndim != 2 or kernel.shape[0] != width or bias.shape != kernel.shape[1:]:
+            raise ValueError(
+                f"policy.layers[{i}] has a kernel of shape {kernel.shape} and a bias of shape {bias.shape}; "
+                f"wanted [{width}, out] and [out]"
+            )
+        width = kernel.shape[1]
 
 
 def _launch(

@@ -92,7 +92,7 @@ def rollout_kernel(
     """One block. dtypes: of the tables and of the effects as the environment sees them."""
     env, n_lanes = static.environment, ins.draws.shape[1]
     length = ins.draws.shape[0]
-    lane, real = _lanes(static.tiles.lanes, n_lanes)
+    lane, place, real = _lanes(static.tiles.lanes, n_lanes)
     read = _Reader(ins, dtypes[0], static.tiles)
     logits_of = _network(ins.policy, static)
 
@@ -104,7 +104,7 @@ def rollout_kernel(
         moved, done, record = env.step(c.state, effect, c.here, c.ahead)
         taken = Steps(action, log_prob, record)
         for ref, value in zip(jax.tree.leaves(steps_out), jax.tree.leaves(taken), strict=True):
-            store(ref.at[t, lane], value, mask=real)
+            store(ref.at[t, place], value, mask=real)
         # first read in the next step after its network: no step waits for these loads
         on = _Carry(moved, c.ahead, read.rows(row + 2), ins.draws[jnp.minimum(t + 1, length - 1), lane])
         return _restart(env, read, done, ins.restarts.at[t, lane], on)
@@ -114,15 +114,20 @@ def rollout_kernel(
     begin = _Carry(state, read.rows(row), read.rows(row + 1), ins.draws[0, lane])
     end = lax.fori_loop(0, length, step, begin)
     for ref, value in zip(jax.tree.leaves(state_out), jax.tree.leaves(end.state), strict=True):
-        store(ref.at[lane], value, mask=real)
+        store(ref.at[place], value, mask=real)
 
 
-def _lanes(size: int, n_lanes: int) -> tuple[Array, Array | None]:
-    """The block's lanes, and which of them exist; those that do not repeat the last one, and store nothing."""
+def _lanes(size: int, n_lanes: int) -> tuple[Array, Array, Array | None]:
+    """The block's lanes: where each reads, where it writes, and which exist.
+
+    One that does not reads as the last one does, and writes nothing: its place is outside, because the interpreter puts
+    back what stands at a masked place.
+    """
+    place = pl.program_id(0) * size
     if size == 1:
-        return pl.program_id(0), None
-    lane = pl.program_id(0) * size + jnp.arange(size)
-    return jnp.minimum(lane, n_lanes - 1), lane < n_lanes
+        return place, place, None
+    place = place + jnp.arange(size)
+    return jnp.minimum(place, n_lanes - 1), place, place < n_lanes
 
 
 @dataclasses.dataclass(frozen=True)

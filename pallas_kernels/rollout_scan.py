@@ -30,7 +30,8 @@ class SplitPolicy(NamedTuple):
     layers: tuple[Layer, ...]
 
     def logits(self, row: Array, values: Sequence[Array], *, negative_slope: float) -> Array:
-        """Logits `[N, A]` at rows `[N]` with K values, each `[N]`, in JAX's current precision."""
+        """Logits `[N, A]` at rows `[N]` (clipped to the table) with K values, each `[N]`, in JAX's current precision."""
+        row = jnp.clip(row, 0, len(self.table) - 1)
         x = self.table[row] + jnp.stack(values, axis=-1) @ self.values
         for kernel, bias in self.layers:
             x = jnp.where(x > 0, x, negative_slope * x) @ kernel + bias

@@ -1,0 +1,172 @@
+"""The rollout in one launch, interpreted, and its contract: a walk against the same rules as NumPy loops in float64."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import pallas_kernels as pk
+from pallas_kernels.rollout_kernel import Tiles, choose_tiles
+from tests.pallas_kernels.walk import ENVIRONMENT, SLOPE, random_policy, random_walk, replay
+
+TOLERANCE = {"float32": 1e-5, "tf32": 1e-5, "bfloat16": 2e-2}  # on a CPU, interpreted TF32 is plain float32
+ONE = Tiles(lanes=1, warps=4)
+
+
+@functools.partial(jax.jit, static_argnames=("backend", "products", "tiles"))
+def run(*arguments, backend, products, tiles=None):
+    return pk.rollout(ENVIRONMENT, *arguments, negative_slope=SLOPE, backend=backend, products=products, tiles=tiles)
+
+
+def check(walk, after, steps, products):
+    """The steps are the rules' own for these actions, and the actions are those of the network and the draws."""
+    actions = np.asarray(steps.actions)
+    expected = replay(walk, actions)
+    assert expected.margin > 1e-5  # no decision that float32 could take otherwise
+    for actual, wanted in zip(jax.tree.leaves((after, steps.record)), jax.tree.leaves(expected[:2]), strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-5)  # float32, a few sums an episode
+    assert steps.record.done.dtype == steps.record.turns.dtype == jnp.bool_
+    logits = expected.logits
+    chance = np.exp(logits - logits.max(-1, keepdims=True))
+    chance /= chance.sum(-1, keepdims=True)
+    log_prob = np.log(np.take_along_axis(chance, actions[..., None], -1)[..., 0])
+    largest = np.abs(logits).max()
+    np.testing.assert_allclose(steps.log_probs, log_prob, rtol=0, atol=TOLERANCE[products] * largest)
+    if products == "bfloat16":  # operands of 8 bits: the precision asked for is the one taken
+        assert np.abs(steps.log_probs - log_prob).max() > 1e-4 * largest
+    if walk.draws.dtype == np.int32:
+        np.testing.assert_array_equal(actions, np.clip(walk.draws, 0, logits.shape[-1] - 1))
+        return
+    below = np.cumsum(chance, -1) <= walk.draws[..., None]
+    expected_actions = np.minimum(below.sum(-1), logits.shape[-1] - 1)
+    width = {"float32": 1e-6, "tf32": 1e-6, "bfloat16": 2e-2}[products]
+    is_tie = np.abs(np.cumsum(chance, -1) - walk.draws[..., None]).min(-1) < width
+    np.testing.assert_array_equal(actions[~is_tie], expected_actions[~is_tie])
+
+
+@pytest.mark.parametrize(
+    ("tiles", "widths", "lanes", "length", "products", "forced"),
+    [
+        (ONE, (20, 12, 5), 3, 40, "float32", False),  # odd widths
+        (ONE, (16, 5), 2, 1, "float32", True),  # nothing but the first layer and the last
+        (Tiles(lanes=8, warps=4, columns=16), (40, 12, 5), 13, 40, "float32", False),  # pieces; a ragged tile
+        (Tiles(lanes=8, warps=4), (16, 24, 17, 45), 8, 20, "tf32", True),
+        (Tiles(lanes=16, warps=4, columns=32), (33, 3), 5, 30, "bfloat16", False),  # more lanes a tile than there are
+    ],
+)
+def test_the_kernel_and_the_scan_walk_by_the_rules(tiles, widths, lanes, length, products, forced):
+    walk = random_walk(widths, lanes, length, forced=forced)
+    after, steps = run(*walk.arguments(), backend="interpret", products=products, tiles=tiles)
+    check(walk, after, steps, products)
+    after, steps = run(*walk.arguments(), backend="xla", products="float32")
+    check(walk, after, steps, "float32")
+
+
+@pytest.mark.parametrize("tiles", [ONE, Tiles(lanes=8, warps=4, columns=16)])
+def test_vmap_over_seeds_walks_each_seed_by_the_rules(tiles):
+    first, *others = walks = [random_walk((20, 12, 5), 3, 15, seed=seed) for seed in range(3)]
+    for other in others:
+        other.tables, other.effects = first.tables, first.effects
+    _, tables, effects, *_ = first.arguments()
+
+    @jax.jit
+    @jax.vmap
+    def together(policy, *rest):
+        return run(policy, tables, effects, *rest, backend="interpret", products="float32", tiles=tiles)
+
+    own = [(walk.policy, walk.state, walk.draws, walk.restarts) for walk in walks]
+    results = together(*jax.tree.map(lambda *x: jnp.stack(x), *own))
+    for i, walk in enumerate(walks):
+        check(walk, *jax.tree.map(lambda x, i=i: x[i], results), "float32")
+
+
+def test_its_derivative_is_an_error_that_says_what_to_do():
+    policy, *rest = random_walk((16, 5), 2, 3).arguments()
+
+    def total(policy, backend):
+        steps = run(policy, *rest, backend=backend, products="float32")[1]
+        return jnp.sum(steps.log_probs)
+
+    with pytest.raises(
+        ValueError, match=r"backend='xla'; to differentiate the policy, evaluate the network on the obs"
+    ):
+        jax.grad(total)(policy, "interpret")
+    gradient = jax.eval_shape(lambda policy: jax.grad(total)(policy, "xla"), policy)
+    assert gradient.table.shape == policy.table.shape
+
+
+@pytest.mark.parametrize(
+    ("widths", "message"),
+    [
+        ((257, 16, 5), "a layer of 257 units is wider than 256"),
+        ((16, 300), "a layer of 300 units is wider than 256"),
+        ((200, 129, 5), r"the layers after the first have 69632 weights \(padded\), more than the 32768"),
+    ],
+)
+def test_a_policy_too_large_goes_to_the_scan_or_is_refused_by_name(widths, message):
+    walk = random_walk(widths, 2, 3)
+    steps = run(*walk.arguments(), backend="auto", products="float32")[1]
+    assert steps.actions.shape == (3, 2)
+    with pytest.raises(ValueError, match=rf"backend = 'interpret': {message}.*use backend='xla'"):
+        run(*walk.arguments(), backend="interpret", products="float32")
+    assert pk.rollout_obstacle(random_policy(np.random.default_rng(0), 9, (256, 64, 64, 45))) is None
+
+
+def test_weights_that_are_not_float32_and_a_table_too_large_are_obstacles():
+    policy = random_policy(np.random.default_rng(0), 9, (16, 5))
+    assert pk.rollout_obstacle(policy._replace(table=policy.table.astype(np.float64))) == (
+        "the weights are float64, not float32"
+    )
+    huge = jax.ShapeDtypeStruct((2**26 + 1, 16), jnp.float32)
+    assert "bytes, more than 4294967296" in pk.rollout_obstacle(policy._replace(table=huge))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda w: {"draws": w.draws[0]}, r"draws has shape \(3,\) and restarts \(4, 3\); both must be \[L, N\]"),
+        (lambda w: {"restarts": w.restarts.T}, r"draws has shape \(4, 3\) and restarts \(3, 4\)"),
+        (lambda w: {"draws": w.draws[:0], "restarts": w.restarts[:0]}, "at least one step and lane"),
+        (
+            lambda w: {"state": w.state._replace(age=w.state.age[:2])},
+            r"a leaf of state has shape \(2,\); wanted \(3,\)",
+        ),
+        (
+            lambda w: {"effects": w.effects._replace(gain=w.effects.gain[1:])},
+            r"effects has shape \(4,\); wanted \(5,\)",
+        ),
+        (lambda w: {"tables": w.tables._replace(kind=w.tables.kind[1:])}, r"tables has shape \(49,\); wanted \(50,\)"),
+        (lambda w: {"policy": w.policy._replace(layers=())}, "policy.layers is empty"),
+        (
+            lambda w: {"policy": w.policy._replace(values=w.policy.values.T)},
+            r"policy.values \(16, 2\); wanted .*\[K, H\]",
+        ),
+        (lambda w: {"policy": w.policy._replace(layers=w.policy.layers[::-1])}, r"layers\[0\].*wanted \[16, out\]"),
+    ],
+)
+@pytest.mark.parametrize("backend", ["interpret", "xla"])
+def test_shapes_that_do_not_fit_are_named(change, message, backend):
+    walk = random_walk((16, 8, 5), 3, 4)
+    for name, value in change(walk).items():
+        setattr(walk, name, value)
+    with pytest.raises(ValueError, match=message):
+        run(*walk.arguments(), backend=backend, products="float32")
+
+
+def test_an_unknown_precision_is_refused():
+    with pytest.raises(
+        ValueError, match="products = 'float16' is unknown; choose one of 'float32', 'tf32', 'bfloat16'"
+    ):
+        run(*random_walk((16, 5), 2, 3).arguments(), backend="xla", products="float16")
+
+
+@pytest.mark.parametrize("products", ["float32", "tf32", "bfloat16"])
+def test_tiles_are_powers_of_two_for_any_number_of_lanes(products):
+    for lanes in (1, 128, 264, 265, 1000, 4225, 8448, 8449, 32768, 10**6):
+        tiles = choose_tiles(lanes, products)
+        assert all(size & (size - 1) == 0 for size in (tiles.lanes, tiles.warps, tiles.columns))
+        assert tiles.columns >= 16  # the shortest side of a product on the tensor cores

@@ -1,0 +1,158 @@
+"""A walk for the rollout's tests: an `Environment` of its own, and the same rules as plain NumPy float64 loops.
+
+A lane collects `gain x rise` of what its action chose, now and then with the sign turned, and starts afresh when it has
+collected too much, after seven steps, or where the table says so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import pallas_kernels as pk
+
+SLOPE = 0.1
+LIMIT, PATIENCE, LEAK = 1.5, 7, 0.9
+
+
+class State(NamedTuple):
+    row: Any  # int32
+    age: Any  # int32
+    purse: Any
+
+
+class Tables(NamedTuple):
+    price: Any
+    kind: Any  # int32
+    stops: Any  # bool
+
+
+class Effects(NamedTuple):
+    gain: Any
+    turns: Any  # bool
+
+
+class Record(NamedTuple):
+    purse: Any
+    kind: Any  # int32, of the row ahead
+    turns: Any  # bool
+    done: Any  # bool
+
+
+def _step(state: State, effect: Effects, here: Tables, ahead: Tables) -> tuple[State, Any, Record]:
+    earned = effect.gain * (ahead.price - here.price)
+    purse = LEAK * state.purse + jnp.where(effect.turns, -earned, earned)
+    age = state.age + 1
+    done = (jnp.abs(purse) > LIMIT) | (age >= PATIENCE) | ahead.stops
+    return State(state.row + 1, age, purse), done, Record(purse, ahead.kind, effect.turns, done)
+
+
+ENVIRONMENT = pk.Environment(
+    row=lambda state: state.row,
+    observe=lambda state, here: (state.purse, here.price - state.purse),
+    step=_step,
+    restart=lambda row, here: State(row, jnp.zeros_like(row), 0.1 * here.price),
+)
+
+
+@dataclasses.dataclass
+class Walk:
+    """Arguments of `pallas_kernels.rollout`, in NumPy."""
+
+    policy: pk.SplitPolicy
+    tables: Tables
+    effects: Effects
+    state: State
+    draws: np.ndarray
+    restarts: np.ndarray
+
+    def arguments(self) -> tuple:
+        return jax.tree.map(
+            jnp.asarray, (self.policy, self.tables, self.effects, self.state, self.draws, self.restarts)
+        )
+
+
+def random_policy(rng: np.random.Generator, rows: int, widths: tuple[int, ...]) -> pk.SplitPolicy:
+    """widths: of the first layer, of those after it, and the number of actions."""
+
+    def normal(*shape: int) -> np.ndarray:
+        return rng.normal(size=shape).astype(np.float32)
+
+    layers = (pk.Layer(normal(a, b) * np.float32((2 / a) ** 0.5), normal(b)) for a, b in itertools.pairwise(widths))
+    return pk.SplitPolicy(normal(rows, widths[0]), normal(2, widths[0]), tuple(layers))
+
+
+def random_walk(
+    widths: tuple[int, ...], lanes: int, length: int, *, forced: bool = False, rows: int = 50, seed: int = 0
+) -> Walk:
+    rng = np.random.default_rng(seed)
+    n_actions = widths[-1]
+    starts = rng.integers(0, rows, size=(length, lanes))  # the last ones walk beyond the end of the tables
+    purse = rng.normal(size=lanes).astype(np.float32)
+    draws = rng.integers(-2, n_actions + 2, (length, lanes)) if forced else rng.random((length, lanes))
+    return Walk(
+        policy=random_policy(rng, rows, widths),
+        tables=Tables(
+            price=rng.normal(size=rows).astype(np.float32),
+            kind=rng.integers(0, 9, rows).astype(np.int32),
+            stops=rng.random(rows) < 0.1,
+        ),
+        effects=Effects(gain=rng.uniform(0, 1.5, n_actions).astype(np.float32), turns=rng.random(n_actions) < 0.4),
+        state=State(
+            rng.integers(-3, rows, lanes).astype(np.int32), rng.integers(0, PATIENCE, lanes).astype(np.int32), purse
+        ),
+        draws=draws.astype(np.int32 if forced else np.float32),
+        restarts=starts.astype(np.int32),
+    )
+
+
+class Replay(NamedTuple):
+    """What the rules make of given actions; `[L, N]` each, logits `[L, N, A]`."""
+
+    state: State
+    record: Record
+    logits: np.ndarray
+    margin: float  # of the closest decision that float32 could take otherwise
+
+
+def replay(walk: Walk, actions: np.ndarray) -> Replay:
+    length, lanes = walk.draws.shape
+    rows = len(walk.tables.price)
+    price, kind, stops = (np.asarray(x) for x in walk.tables)
+    price = price.astype(np.float64)
+    logits = np.zeros((length, lanes, len(walk.effects.gain)))
+    record = Record(*(np.zeros((length, lanes), dtype) for dtype in (float, int, bool, bool)))
+    last = State(np.zeros(lanes, int), np.zeros(lanes, int), np.zeros(lanes))
+    margin = np.inf
+    for n in range(lanes):
+        row, age, purse = int(walk.state.row[n]), int(walk.state.age[n]), float(walk.state.purse[n])
+        for t in range(length):
+            here, ahead = (min(max(r, 0), rows - 1) for r in (row, row + 1))
+            logits[t, n] = network(walk.policy, here, (purse, price[here] - purse))
+            action = actions[t, n]
+            earned = float(walk.effects.gain[action]) * (price[ahead] - price[here])
+            turns = walk.effects.turns[action]
+            purse = LEAK * purse + (-earned if turns else earned)
+            margin = min(margin, abs(abs(purse) - LIMIT))
+            row, age = row + 1, age + 1
+            done = abs(purse) > LIMIT or age >= PATIENCE or stops[ahead]
+            for column, value in zip(record, (purse, kind[ahead], turns, done), strict=True):
+                column[t, n] = value
+            if done:
+                row, age = int(walk.restarts[t, n]), 0
+                purse = 0.1 * price[row]
+        for column, value in zip(last, (row, age, purse), strict=True):
+            column[n] = value
+    return Replay(last, record, logits, margin)
+
+
+def network(policy: pk.SplitPolicy, row: int, values: tuple[float, ...]) -> np.ndarray:
+    x = policy.table[row].astype(np.float64) + np.asarray(values) @ policy.values.astype(np.float64)
+    for kernel, bias in policy.layers:
+        x = np.where(x > 0, x, SLOPE * x) @ kernel.astype(np.float64) + bias
+    return x
