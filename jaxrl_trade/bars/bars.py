@@ -189,9 +189,10 @@ def _to_bars(found: Sequence[sources.Found], options: LoadOptions, symbol: str, 
     import pandas as pd
 
     parts = [take() for take in found]
-    rows = join([read_rows(part, options) for part in parts])
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):  # what is no price is dropped, not warned of
+        rows = join([read_rows(part, options) for part in parts])
+        cleaned = quality.clean(rows.ns, rows.values, rows.excluded, origin)
     assumed = [*([f"{len(parts)} files are parts of one instrument"] if len(parts) > 1 else []), *rows.assumed]
-    cleaned = quality.clean(rows.ns, rows.values, rows.excluded, origin)
     if all("open" not in part.found.index for part in parts):
         cleaned = _open_from_close(cleaned)
     if any(part.table.names is None for part in parts):

@@ -102,11 +102,17 @@ def is_missing(text: str) -> bool:
 
 def _from_arrow(table: pa.Table, origin: str) -> RawTable:
     """Pandas keeps a DatetimeIndex as a column (`__index_level_0__` where it has no name), so the columns are all there is."""
-    if table.num_rows == 0 or table.num_columns == 0:
+    import pyarrow as pa
+
+    try:
+        table.validate(full=True)
+        names, _ = tuple(table.column_names), [getattr(kind, "tz", None) for kind in table.schema.types]
+    except (pa.ArrowInvalid, UnicodeDecodeError):
+        raise ValueError(f"{origin} is damaged: it holds text that is none") from None
+    if table.num_rows == 0 or not names:
         raise ValueError(f"{origin} has no rows")
     columns = tuple(map(_plain, table.columns))
-    names = None if _is_numbered(tuple(table.column_names)) else tuple(table.column_names)
-    return RawTable(origin, names, columns, label=lambda row: f"row {row + 1}")
+    return RawTable(origin, None if _is_numbered(names) else names, columns, label=lambda row: f"row {row + 1}")
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -135,10 +141,8 @@ def _read_parquet(data: bytes, origin: str) -> pa.Table:
         file = pq.ParquetFile(pa.BufferReader(data))
         files.refuse_bomb(8 * file.metadata.num_rows, len(data), origin)
         return file.read()
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(
-            f"{origin} is damaged or cut off: it does not read as Parquet ({_first_line(error)})"
-        ) from None
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
+        raise ValueError(f"{origin} is damaged or cut off: it does not read as Parquet") from None
 
 
 def _read_arrow(data: bytes, origin: str) -> pa.Table:
@@ -147,8 +151,8 @@ def _read_arrow(data: bytes, origin: str) -> pa.Table:
     open = pa.ipc.open_file if data.startswith(b"ARROW1") else pa.ipc.open_stream
     try:
         return open(pa.BufferReader(data)).read_all()
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{origin} is damaged or cut off: it does not read as Arrow ({_first_line(error)})") from None
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
+        raise ValueError(f"{origin} is damaged or cut off: it does not read as Arrow") from None
 
 
 _BINARY_READERS: dict[bytes, Callable[[bytes, str], pa.Table]] = {

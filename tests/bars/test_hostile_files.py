@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow.feather import write_feather
 
 from jaxrl_trade.bars import load_bars, load_instruments
 from tests.bars.vendor_files import AMBIGUOUS, FILES
@@ -37,6 +38,12 @@ def zipped(content: bytes) -> bytes:
 def parquet(**columns: object) -> bytes:
     file = io.BytesIO()
     pq.write_table(pa.table(columns), file, compression="zstd")
+    return file.getvalue()
+
+
+def feather(**columns: object) -> bytes:
+    file = io.BytesIO()
+    write_feather(pa.table(columns), file, compression="lz4")
     return file.getvalue()
 
 
@@ -200,8 +207,9 @@ def read_damaged(seed: int, count: int, path) -> int:
     rng = random.Random(seed)
     files = [text.encode() for _, _, text in FILES.values()] + [case[0].encode() for case in AMBIGUOUS.values()]
     files += [pack(files[0]) for pack in (gzip.compress, bz2.compress, lzma.compress, zipped)]
-    table = {"time": pa.array([1705329000, 1705329060]), "close": [1.5, 1.6], "symbol": ["A", "A"]}
-    files += [files[3].decode().encode("utf-16"), *[parquet(**table)] * 3]
+    times = pa.array([1705329000, 1705329060], pa.timestamp("s", "Asia/Tokyo"))
+    table = {"time": times, "close": [1.5, 1.6], "symbol": ["A", "A"]}
+    files += [files[3].decode().encode("utf-16"), *[parquet(**table), feather(**table)] * 3]
     given = 0
     for _ in range(count):
         path.write_bytes(damaged(rng, files))
