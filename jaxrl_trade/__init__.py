@@ -5,32 +5,55 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from jaxrl_trade import env
-from jaxrl_trade.advantages import gae
-from jaxrl_trade.agents import Policy
-from jaxrl_trade.config import DQNConfig, DQNHypers, EnvConfig, ExecutionTable, PPOConfig, PPOHypers, RewardScales
-from jaxrl_trade.market import Market, split
-from jaxrl_trade.networks import DQNParams, PPOParams, init_dqn, init_ppo, load_weights, save_weights
-from jaxrl_trade.rollout import DQNExperience, Experience, collect_dqn, collect_ppo
-from jaxrl_trade.train.dqn import make_train_dqn
-from jaxrl_trade.train.ppo import make_train_ppo
-
 if TYPE_CHECKING:
+    from jaxrl_trade import env
+    from jaxrl_trade.advantages import gae
+    from jaxrl_trade.agents import Policy
     from jaxrl_trade.backtesting import backtest
     from jaxrl_trade.bars import Bars, load_bars, sample_bars
+    from jaxrl_trade.config import DQNConfig, DQNHypers, EnvConfig, ExecutionTable, PPOConfig, PPOHypers, RewardScales
+    from jaxrl_trade.market import Market, split
+    from jaxrl_trade.networks import DQNParams, PPOParams, init_dqn, init_ppo, load_weights, save_weights
+    from jaxrl_trade.rollout import DQNExperience, Experience, collect_dqn, collect_ppo
+    from jaxrl_trade.train.dqn import make_train_dqn
     from jaxrl_trade.train.loop import load_policy, train_dqn, train_ppo
+    from jaxrl_trade.train.ppo import make_train_ppo
 
 __version__ = "0.1.0"
 
-# Imported on first use: what they need (pandas, Orbax, ...) must not slow down or break training and kernels.
+# Imported on first use: what they need (JAX, pandas, Orbax, ...) must not slow down or break what does without, and the command
+# line must be able to answer Ctrl-C before a second of imports is over.
 _LAZY = {
-    "Bars": "jaxrl_trade.bars",
-    "backtest": "jaxrl_trade.backtesting",
-    "load_bars": "jaxrl_trade.bars",
-    "load_policy": "jaxrl_trade.train.loop",
-    "sample_bars": "jaxrl_trade.bars",
-    "train_dqn": "jaxrl_trade.train.loop",
-    "train_ppo": "jaxrl_trade.train.loop",
+    "Bars": "bars",
+    "DQNConfig": "config",
+    "DQNExperience": "rollout",
+    "DQNHypers": "config",
+    "DQNParams": "networks",
+    "EnvConfig": "config",
+    "ExecutionTable": "config",
+    "Experience": "rollout",
+    "Market": "market",
+    "PPOConfig": "config",
+    "PPOHypers": "config",
+    "PPOParams": "networks",
+    "Policy": "agents",
+    "RewardScales": "config",
+    "backtest": "backtesting",
+    "collect_dqn": "rollout",
+    "collect_ppo": "rollout",
+    "gae": "advantages",
+    "init_dqn": "networks",
+    "init_ppo": "networks",
+    "load_bars": "bars",
+    "load_policy": "train.loop",
+    "load_weights": "networks",
+    "make_train_dqn": "train.dqn",
+    "make_train_ppo": "train.ppo",
+    "sample_bars": "bars",
+    "save_weights": "networks",
+    "split": "market",
+    "train_dqn": "train.loop",
+    "train_ppo": "train.loop",
 }
 
 __all__ = [
@@ -69,6 +92,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "env":  # a room, not a name in one
+        return importlib.import_module(f"{__name__}.env")
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_LAZY[name]), name)
+    return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

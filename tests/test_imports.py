@@ -42,6 +42,11 @@ def test_importing_the_package_loads_no_heavy_library():
     assert loaded == "[]"
 
 
+def test_importing_the_command_line_loads_no_jax():
+    """So that its first act can be to answer Ctrl-C."""
+    assert _run("import sys, jaxrl_trade.cli; print('jax' in sys.modules)") == "False"
+
+
 def test_importing_the_kernels_loads_nothing_of_the_package():
     loaded = _run("import sys, pallas_kernels; print([m for m in sys.modules if m.startswith('jaxrl_trade')])")
     assert loaded == "[]"
