@@ -46,9 +46,9 @@ def windowed_entropy(
     Raises:
       ValueError: shapes that do not fit.
     """
-    window = len(history) - len(steps)
-    if history.shape[1:] != steps.shape[1:] or window < 1:
+    if history.ndim != 2 or history.shape[1:] != steps.shape[1:] or len(history) <= len(steps):
         raise ValueError(f"history has shape {history.shape}, steps {steps.shape}; wanted [W + L, N] and [L, N]")
+    window = len(history) - len(steps)
     obstacle = None if dtype == jnp.float32 else f"the result is {jnp.dtype(dtype).name}, not float32"
     if window > _MAX_WINDOW:
         obstacle = f"a window of {window} symbols is longer than {_MAX_WINDOW}"

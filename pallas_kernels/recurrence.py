@@ -33,7 +33,8 @@ def discounted_sums(x: Array, discounts: Array, backend: Backend = "auto") -> Ar
     """
     if x.ndim != 2 or x.shape != discounts.shape:
         raise ValueError(f"x has shape {x.shape} and discounts {discounts.shape}; both must be [L, N]")
-    obstacle = None if x.dtype == jnp.float32 else f"x is {x.dtype}, not float32"
+    is_float32 = x.dtype == discounts.dtype == jnp.float32
+    obstacle = None if is_float32 else f"x is {x.dtype} and discounts {discounts.dtype}, not float32"
     mode = resolve(backend, faster=True, obstacle=obstacle)
     if mode == "xla":
         return reference.discounted_sums(x, discounts)

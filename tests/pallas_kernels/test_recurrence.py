@@ -1,0 +1,78 @@
+"""Discounted sums, interpreted and as XLA, against the sum's definition in NumPy float64."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import pallas_kernels as pk
+from pallas_kernels import recurrence
+
+
+def random_steps(length, lanes, seed=0):
+    rng = np.random.default_rng(seed)
+    discounts = np.where(rng.random((length, lanes)) < 0.1, 0.0, rng.uniform(0.8, 1.0, (length, lanes)))
+    return rng.normal(size=(length, lanes)).astype(np.float32), discounts.astype(np.float32)
+
+
+@functools.partial(jax.jit, static_argnames=("backend", "group"))
+def run(x, discounts, backend, group=recurrence._GROUP):
+    """group: steps loaded at once; few of them compile faster."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recurrence, "_GROUP", group)
+        return pk.discounted_sums(x, discounts, backend)
+
+
+def from_the_definition(x, discounts):
+    """Sum over k of x_k times the product of the discounts from t to k - 1."""
+    x, discounts = x.astype(np.float64), discounts.astype(np.float64)
+    expected = np.zeros(x.shape)
+    for t in range(len(x)):
+        weights = np.cumprod(np.concatenate([np.ones_like(x[:1]), discounts[t:-1]]), axis=0)
+        expected[t] = np.sum(weights * x[t:], axis=0)
+    return expected
+
+
+@pytest.mark.parametrize("backend", ["interpret", "xla"])
+@pytest.mark.parametrize(("length", "lanes"), [(1, 3), (45, 33)])  # no whole group, three of them
+def test_sums_are_those_of_the_definition(length, lanes, backend):
+    x, discounts = random_steps(length, lanes)
+    actual = run(x, discounts, backend)
+    expected = from_the_definition(x, discounts)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * np.abs(expected).max())  # float32
+
+
+def test_vmap_over_seeds_sums_each_seed():
+    x, discounts = map(np.stack, zip(*(random_steps(20, 3, seed) for seed in range(2)), strict=True))
+    actual = jax.vmap(lambda x, d: run(x, d, "interpret", group=4))(x, discounts)
+    for i in range(2):
+        np.testing.assert_allclose(actual[i], from_the_definition(x[i], discounts[i]), rtol=0, atol=1e-5)
+
+
+def test_its_derivative_is_an_error_that_names_xla():
+    x, discounts = map(jnp.asarray, random_steps(5, 2))
+
+    def total(x, backend):
+        return jnp.sum(pk.discounted_sums(x, discounts, backend))
+
+    with pytest.raises(ValueError, match="a derivative only with backend='xla'"):
+        jax.grad(total)(x, "interpret")
+    ones = jax.grad(total)(x, "xla")[0]  # x_0 counts once, in y_0
+    np.testing.assert_array_equal(ones, np.ones(2))
+
+
+@pytest.mark.parametrize(("x", "discounts"), [((4, 3), (4, 2)), ((4,), (4,)), ((4, 3, 1), (4, 3, 1)), ((4, 3), ())])
+def test_shapes_that_do_not_fit_are_named(x, discounts):
+    with pytest.raises(ValueError, match=r"x has shape .* and discounts .*; both must be \[L, N\]"):
+        pk.discounted_sums(jnp.zeros(x), jnp.zeros(discounts), "interpret")
+
+
+@pytest.mark.parametrize("dtypes", [(jnp.bfloat16, jnp.float32), (jnp.float32, jnp.bfloat16)])
+def test_another_precision_goes_to_xla_or_is_refused_by_name(dtypes):
+    x, discounts = (jnp.ones((3, 2), dtype) for dtype in dtypes)
+    with pytest.raises(ValueError, match=r"x is .* and discounts .*, not float32.*use backend='xla'"):
+        pk.discounted_sums(x, discounts, "interpret")
