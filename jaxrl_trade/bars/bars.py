@@ -146,10 +146,7 @@ def load_instruments(
     places = [_path(path) for path in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
     if not places:
         raise ValueError("paths is an empty list; give at least one file or folder")
-    found: dict[str, list[sources.Found]] = {}
-    for place in places:
-        for symbol, of_symbol in sources.of_path(place, options).items():
-            found.setdefault(symbol or sources.name_of(place), []).extend(of_symbol)
+    found = sources.of_paths(places, options)
     wanted = sorted(found) if symbols is None else list(dict.fromkeys(symbols))
     origin = listed(map(str, places))
     for symbol in wanted:

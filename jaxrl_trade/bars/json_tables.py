@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from jaxrl_trade.bars.options import listed
 from jaxrl_trade.bars.vendors import ALIASES, names_a_price, normalise
 from jaxrl_trade.bars.zones import is_zone
 
@@ -51,8 +52,8 @@ def read_json(text: bytes, origin: str) -> JsonTable:
         return dataclasses.replace(table, symbol=symbol, zone=zone)
     names = found[0][1].names
     if any(table.names is None or set(table.names) != set(names or ()) for _, table in found):
-        listed = ", ".join(key for key, _ in found[:6])
-        raise ValueError(f"{origin} has {len(found)} tables that do not match ({listed}); save one of them as a file")
+        keys = listed(key for key, _ in found)
+        raise ValueError(f"{origin} has {len(found)} tables that do not match ({keys}); save one of them as a file")
     symbols: list[str | None] = []
     columns: list[list[str | None]] = [[] for _ in names or ()]
     for key, table in found:
@@ -79,8 +80,8 @@ def _parse(text: bytes, origin: str) -> Any:
                 return [parse(line) for line in lines if line.strip()]
             except (ValueError, RecursionError):
                 pass
-        reason = f"{error.msg} at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else "bad text"
-        raise ValueError(f"{origin} is damaged or cut off: it does not read as JSON ({reason})") from None
+        where = f"at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else "anywhere"
+        raise ValueError(f"{origin} is damaged or cut off: it does not read as JSON {where}") from None
 
 
 def _tables(node: Any, key: str = "") -> Iterator[tuple[str, JsonTable]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from jaxrl_trade.bars import files, layout
@@ -16,9 +16,8 @@ Found = Callable[[], Part]  # takes an instrument's rows out of its file
 
 # what follows the instrument in the name of a file that holds one month, day or year of it
 _DATE = re.compile(r"[-_. ](19|20)\d\d([-_.]?(0[1-9]|1[0-2])([-_.]?[0-3]\d)?)?$")
-_NAMELESS = re.compile(
-    r"(part|data|chunk)([-_.]?\d.*)?", re.IGNORECASE
-)  # as Spark, Hive and pandas name the files of a table
+# as Spark, Hive and pandas name the files of a table
+_NAMELESS = re.compile(r"(part|data|chunk)([-_.]?\d.*)?", re.IGNORECASE)
 
 
 def of_table(table: layout.RawTable, options: LoadOptions) -> dict[str | None, list[Found]]:
@@ -35,12 +34,26 @@ def of_path(path: Path, options: LoadOptions) -> dict[str | None, list[Found]]:
       OSError, ValueError: as `load_bars`.
     """
     if not path.is_dir():
-        return of_table(layout.read_table(files.read_file(path), str(path)), options)
+        return of_table(_read(path), options)
     found: dict[str | None, list[Found]] = {}
     for file in files.price_files(path):
-        table = layout.read_table(files.read_file(file), str(file))
-        for symbol, take in instruments(table, options).items():
-            found.setdefault(symbol or _symbol_of_place(file, path), []).append(take)
+        for symbol, take in instruments(_read(file), options).items():
+            found.setdefault(symbol or _symbol_of_folders(file, path) or _symbol_of_name(file), []).append(take)
+    if len(found) > 1 and None in found:
+        found[name_of(path)] = [*found.pop(None), *found.get(name_of(path), [])]
+    return found
+
+
+def of_paths(paths: Sequence[Path], options: LoadOptions) -> dict[str, list[Found]]:
+    """The instruments of files and folders together, which are named as in one folder.
+
+    Raises:
+      OSError, ValueError: as `load_bars`.
+    """
+    found: dict[str, list[Found]] = {}
+    for path in paths:
+        for symbol, of_symbol in of_path(path, options).items():
+            found.setdefault(symbol or _symbol_of_name(path) or name_of(path), []).extend(of_symbol)
     return found
 
 
@@ -49,11 +62,19 @@ def name_of(path: Path) -> str:
     return path.resolve().name.split(".")[0] or "instrument"
 
 
-def _symbol_of_place(file: Path, folder: Path) -> str | None:
+def _read(path: Path) -> layout.RawTable:
+    return layout.read_table(files.read_file(path), str(path))
+
+
+def _symbol_of_folders(file: Path, folder: Path) -> str | None:
     for part in reversed(file.relative_to(folder).parts[:-1]):
         key, equals, value = part.partition("=")
         if equals and normalise(key) in ALIASES["symbol"]:
             return urllib.parse.unquote(value)  # BTC%2FUSD
+    return None
+
+
+def _symbol_of_name(file: Path) -> str | None:
     stem = file.name
     while (suffix := Path(stem).suffix.lower()) in files.TABLE_SUFFIXES | files.PACKED_SUFFIXES:
         stem = stem[: -len(suffix)]

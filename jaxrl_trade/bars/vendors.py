@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Sequence
 
@@ -113,6 +114,7 @@ def aliases(rows: Sequence[Vendor]) -> dict[str, tuple[str, ...]]:
 ALIASES = aliases(VENDORS)
 
 
+@functools.lru_cache(1 << 16)  # wide tables have the same few parts in thousands of names
 def normalise(name: str) -> str:
     """`"1. open"`, `"<OPEN>"`, `"Open (USD)"`, `"open.1"`, `"open_price"` -> four times `"open"`, `"open price"`.
 

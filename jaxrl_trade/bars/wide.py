@@ -77,6 +77,8 @@ def _split_tuple(name: str) -> Pair | None:
 
 
 def _split_at(joint: str, name: str) -> Pair | None:
+    if joint not in name:
+        return None
     first, _, rest = name.partition(joint)
     most, _, last = name.rpartition(joint)
     return _order(first, rest) or _order(most, last)

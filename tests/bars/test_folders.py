@@ -88,6 +88,20 @@ def test_a_date_at_the_end_of_a_name_is_no_part_of_the_symbol(names, symbols, fr
         part = frames["BTC"].iloc[30 * i : 30 * (i + 1)]
         part.to_parquet(folder / name) if name.endswith("parquet") else part.to_csv(folder / name)
     assert [bars.symbol for bars in load_instruments(folder)] == symbols
+    if symbols != ["prices"]:  # files without a name of their own, given one by one, have that of their file
+        assert [bars.symbol for bars in load_instruments([folder / name for name in names])] == symbols
+
+
+def test_files_without_a_name_beside_others_are_called_after_the_folder(frames, tmp_path):
+    folder = tmp_path / "prices"
+    folder.mkdir()
+    frames["AAPL"].to_csv(folder / "AAPL.csv")
+    frames["BTC"].to_csv(folder / "data.csv")
+    with pytest.raises(ValueError, match=r"holds 2 symbols \(AAPL, prices\)"):
+        load_bars(folder)
+    same(load_bars(folder, symbol="prices"), frames["BTC"])
+    (folder / "AAPL.csv").unlink()
+    assert load_bars(folder, symbol="any").symbol == "any"  # the only one takes the name it is given
 
 
 def test_hive_folders_say_the_symbol_and_split_it_by_year(frames, tmp_path):
