@@ -139,7 +139,7 @@ def gradient_step(
     updates, opt = optimiser(hypers.learning_rate, hypers.max_grad_norm).update(gradient, learner.opt)
     dueling = optax.apply_updates(learner.dueling, updates)
     moved = Learner(dueling=dueling, target=soft_update(learner.target, dueling, hypers.tau), opt=opt)
-    losses = Losses(loss=loss, td_error=jnp.abs(errors).mean(), grad_norm=optax.global_norm(gradient))
+    losses = Losses(loss=loss, td_error=jnp.abs(errors).mean(), grad_norm=optax.tree.norm(gradient))
     return moved, errors, losses
 
 

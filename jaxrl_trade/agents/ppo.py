@@ -160,7 +160,7 @@ def _minibatch_step(
     )
     return moved, Losses(
         value_loss=loss,
-        actor_grad_norm=optax.global_norm(actor_gradient),
-        critic_grad_norm=optax.global_norm(critic_gradient),
+        actor_grad_norm=optax.tree.norm(actor_gradient),
+        critic_grad_norm=optax.tree.norm(critic_gradient),
         **report,
     )
