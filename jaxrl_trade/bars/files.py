@@ -87,7 +87,7 @@ def read_file(path: Path) -> bytes:
             refuse_bomb(len(data), packed, path)
         except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, RuntimeError):
             raise ValueError(f"{path} is damaged or cut off: it does not decompress") from None
-    if not data.strip():
+    if not data or data.isspace():
         raise ValueError(f"{path} is empty")
     return data
 

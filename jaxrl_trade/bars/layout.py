@@ -185,7 +185,7 @@ def _read_text(data: bytes, origin: str) -> RawTable:
     names, other_names = _header(rows[:first], rows[first], width, origin)
     columns, malformed = _parse(data[lines[first].start :], delimiter, width, origin)
     if names is not None and len(names) < width:
-        columns, width = columns[:-1], width - 1  # every row ends with a delimiter, the header does not
+        columns = columns[:-1]  # every row ends with a delimiter, the header does not
     if names is not None and _is_numbered(names):
         unnamed = names[0] == ""  # above row numbers
         names, columns = None, columns[unnamed:]
@@ -228,7 +228,7 @@ def _with_the_index(names: tuple[str, ...], other_names: Sequence[Sequence[str]]
 def _symbol_above(other_names: Sequence[Sequence[str]]) -> str | None:
     """The symbol that a row such as `Ticker,MSFT,MSFT` repeats over all columns."""
     found = {frozenset(row[1:]) for row in other_names if normalise(row[0]) in ALIASES["symbol"]}
-    return next((symbol for row in found if len(row) == 1 for symbol in row), None)
+    return next((symbol for row in found if len(row) == 1 for symbol in row if symbol), None)
 
 
 def _sniff_delimiter(lines: list[str], origin: str) -> str:

@@ -25,6 +25,7 @@ from jaxrl_trade.bars.calendar_fields import (
 from jaxrl_trade.bars.decimals import is_text
 from jaxrl_trade.bars.layout import MISSING
 from jaxrl_trade.bars.options import quoted
+from jaxrl_trade.bars.vendors import normalise
 from jaxrl_trade.bars.zones import is_zone
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def read_times(column: Column, day_first: bool | None) -> Times:
 
 
 def read_clock(column: Column) -> IntArray:
-    """`[n]` nanoseconds since midnight of a column of times of day, `09:30`, `093000` or `930`.
+    """`[n]` nanoseconds since midnight of a column of times of day, `09:30`, `093000` or `930`; of hours where it is named so.
 
     Raises:
       ValueError: a value is not a time of day.
@@ -113,7 +114,9 @@ def read_clock(column: Column) -> IntArray:
     text = pc.fill_null(pc.utf8_trim_whitespace(column.values.cast(pa.string())), "")
     text = pc.replace_substring_regex(text, r"\.0$", "")
     is_number = pc.match_substring_regex(text, r"^\d{1,6}$")
-    if pc.any(is_number).as_py():
+    if normalise(column.name) == "hour":
+        text = pc.if_else(is_number, pc.binary_join_element_wise(text, "00", ":"), text)
+    elif pc.any(is_number).as_py():
         with_seconds = pc.max(pc.utf8_length(text.filter(is_number))).as_py() > 4
         text = pc.if_else(is_number, pc.utf8_lpad(text, 6 if with_seconds else 4, "0"), text)
     fields = CalendarFields(len(text), column.refuse)

@@ -97,6 +97,15 @@ def test_the_name_of_the_column_may_say_the_zone(name, hour, zone, tmp_path):
     assert load_bars(tmp_path / "p.csv", tz="-05:00").times[0] == np.datetime64("2021-01-04T17:00", "ns")  # the user's
 
 
+@pytest.mark.parametrize(
+    ("name", "clock", "expected"),
+    [("Hour", "9", "09:00"), ("Hour", "09:30", "09:30"), ("Time", "930", "09:30"), ("Time", "93015", "09:30:15")],
+)
+def test_a_number_of_a_clock_is_hours_where_it_is_called_so(name, clock, expected, tmp_path):
+    (tmp_path / "p.csv").write_text(f"Date,{name},Close\n2021-01-04,{clock},1.5\n2021-01-05,{clock},1.6\n")
+    assert load_bars(tmp_path / "p.csv").times[0] == np.datetime64(f"2021-01-04T{expected}", "ns")
+
+
 def test_rows_of_several_zones_are_refused(tmp_path):
     (tmp_path / "p.csv").write_text("time,close\n20210104 12:00:00 Asia/Tokyo,1\n20210105 12:00:00 US/Eastern,1\n")
     with pytest.raises(

@@ -94,6 +94,12 @@ def test_the_symbol_is_the_one_that_the_file_says(tmp_path):
         assert load_bars(tmp_path / "p.csv").symbol == symbol
 
 
+def test_a_row_of_names_without_a_ticker_names_no_symbol(tmp_path):
+    (tmp_path / "p.csv").write_text(FILES["2 yfinance since 0.2.51"][2].replace("MSFT", ""))
+    assert load_bars(tmp_path / "p.csv").symbol == "p"
+    assert_bars(load_bars(tmp_path / "p.csv", symbol="Q"), DAYS)
+
+
 def test_a_price_that_databento_does_not_know_drops_its_bar(tmp_path):
     lines = FILES["16 Databento, integers"][2].splitlines()
     lines[3] = lines[3].replace("101250000000", str(2**63 - 1))
