@@ -84,7 +84,7 @@ def from_frame(frame: Any, origin: str) -> RawTable:
     import pyarrow as pa
 
     try:
-        if type(frame).__module__.partition(".")[0] == "pandas":  # its Arrow stream would leave the index out
+        if any(kind.__module__.startswith("pandas.") for kind in type(frame).__mro__):  # its Arrow stream has no index
             return _from_arrow(pa.Table.from_pandas(frame), origin)
         if hasattr(frame, "__arrow_c_stream__"):
             return _from_arrow(pa.table(frame), origin)
@@ -139,7 +139,8 @@ def _read_parquet(data: bytes, origin: str) -> pa.Table:
 
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
-        files.refuse_bomb(8 * file.metadata.num_rows, len(data), origin)
+        size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
+        files.refuse_bomb(max(size, 8 * file.metadata.num_rows), len(data), origin)
         return file.read()
     except (pa.ArrowException, OSError, UnicodeDecodeError):
         raise ValueError(f"{origin} is damaged or cut off: it does not read as Parquet") from None

@@ -60,6 +60,10 @@ HOSTILE = {
         lambda: parquet(time=np.zeros(10 * MB), close=np.zeros(10 * MB)),
         "unpacks to more than 200 times its size",
     ),
+    "a Parquet bomb of two rows": (
+        lambda: parquet(time=["2021-01-01", "2021-01-02" + "0" * (100 * MB)], close=[1.0, 2.0]),
+        "unpacks to more than 200 times its size",
+    ),
     "NaN alone": (
         lambda: HEADER + b"".join(b"%d,NaN,NaN,NaN,NaN,NaN\n" % (1614556800 + 60 * i) for i in range(100_000)),
         r"no usable row \(100000 without a price\)",
