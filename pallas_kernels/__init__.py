@@ -10,7 +10,7 @@ from pallas_kernels.dueling_q import dueling_q, dueling_q_backward
 from pallas_kernels.dueling_td import dueling_q_td_loss
 from pallas_kernels.entropy import windowed_entropy
 from pallas_kernels.heads import DuelingGradients, Heads
-from pallas_kernels.mlp import mlp
+from pallas_kernels.mlp import mlp, mlp_mode
 from pallas_kernels.mlp_inputs import Gathered
 from pallas_kernels.recurrence import discounted_sums
 from pallas_kernels.rollout import obstacle as rollout_obstacle
@@ -36,6 +36,7 @@ __all__ = [
     "huber_td_loss",
     "log_prob",
     "mlp",
+    "mlp_mode",
     "resolve",
     "rollout",
     "rollout_obstacle",

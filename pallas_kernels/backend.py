@@ -92,17 +92,19 @@ def launch(
     name: str,
     warps: int,
     interpret: bool,
+    stages: int = 1,
 ) -> Callable[..., Any]:
     """`pl.pallas_call` on whole arrays: the kernel indexes its refs itself. Call the result with the inputs.
 
     Inputs and out_shapes are tuples of pytrees; the kernel gets the same trees, of refs, and None where they have None.
+    With several stages the compiler fetches what a loop multiplies that many rounds ahead.
     """
     return pl.pallas_call(
         kernel,
         out_shape=out_shapes,
         grid=grid,
         interpret=interpret,
-        compiler_params=plgpu.CompilerParams(num_warps=warps, num_stages=1),
+        compiler_params=plgpu.CompilerParams(num_warps=warps, num_stages=stages),
         name=name,
     )
 

@@ -1,8 +1,9 @@
-"""A multilayer perceptron with leaky ReLU, forward in one launch and its data gradients in another.
+"""A multilayer perceptron with leaky ReLU: evaluated in one launch, differentiated a layer at a time.
 
 Inputs are an array, or a table's rows chosen by an index with a few values of their own behind them (`Gathered`), so
-that no array of all inputs is formed. `mlp_pass.py` holds the kernels; here are the weights' gradients, which are
-large products a_l^T dz_l over the whole batch that XLA does well, the derivative rule and the checks.
+that evaluating forms no array of all inputs. Under differentiation each hidden layer is a launch (`mlp_layers`), which
+leaves its activations in memory for the backward pass; the output layer, and the weights' gradients a_l^T dz_l over
+the whole batch, are products that XLA does well.
 """
 
 import functools
@@ -14,9 +15,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from pallas_kernels import reference
-from pallas_kernels.backend import Backend, first_order_only, resolve, reverse_mode_only
+from pallas_kernels.backend import Backend, Resolved, first_order_only, resolve, reverse_mode_only
 from pallas_kernels.mlp_inputs import Gathered, Products
-from pallas_kernels.mlp_pass import Inputs, backward, forward
+from pallas_kernels.mlp_layers import backward_layer, forward_layer
+from pallas_kernels.mlp_pass import Inputs, forward
 from pallas_kernels.mlp_plan import WIDEST, Layers, Padded, Plan, make_plan, pad_layers, pad_table
 
 Array = jax.Array
@@ -39,8 +41,8 @@ def mlp(
 ) -> Array:
     """Outputs `[B, O]` float32 of dense layers with leaky ReLU between them. Contract: `reference.mlp`.
 
-    Differentiable in the layers, the inputs, and a `Gathered`'s table and values. Under differentiation the launch
-    keeps what every product multiplies, in the products' dtype; tests allow 2e-2 (bfloat16) and 2e-3 (TF32) of an
+    Differentiable in the layers, the inputs, and a `Gathered`'s table and values. Differentiation keeps what every
+    product multiplies, in the products' dtype; tests allow 2e-2 (bfloat16) and 2e-3 (TF32) of an
     array's largest entry.
 
     Args:
@@ -56,7 +58,7 @@ def mlp(
     """
     layers = tuple((kernel, bias) for kernel, bias in layers)
     batch = _check(layers, inputs, negative_slope, products)
-    mode = resolve(backend, faster=False, obstacle=_obstacle(layers, inputs))
+    mode = mlp_mode(layers, inputs, products, backend)
     if mode == "xla":
         return reference.mlp(layers, inputs, negative_slope=negative_slope, products=products)
     static = Static(make_plan(layers, batch, float(negative_slope), products), mode == "interpret")
@@ -65,13 +67,22 @@ def mlp(
     return _mlp(static, layers, table, values, row)
 
 
+def mlp_mode(
+    layers: Sequence[tuple[Array, Array]], inputs: Array | Gathered, products: Products, backend: Backend
+) -> Resolved:
+    """The way `mlp` goes with these arguments: "pallas", "interpret" or "xla". TF32 was not measured faster than XLA."""
+    return resolve(backend, faster=products == "bfloat16", obstacle=_obstacle(layers, inputs))
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _mlp(static: Static, layers: Layers, table: Array | None, values: Array | None, row: Array | None) -> Array:
-    return _forward(static, False, layers, table, values, row)[0]
+    inputs = Inputs(None if table is None else pad_table(table, static.plan), row, values)
+    offset = 0 if table is None else table.shape[1]
+    return forward(static.plan, pad_layers(layers, static.plan), inputs, offset, interpret=static.interpret)
 
 
 def _fwd(static: Static, *args: Any) -> Any:
-    y, padded, kept = first_order_only(functools.partial(_forward, static, True))(*args)
+    y, padded, kept = first_order_only(functools.partial(_forward_kept, static))(*args)
     return y, (padded, kept, args)
 
 
@@ -82,25 +93,38 @@ def _bwd(static: Static, residuals: Any, grad: Array) -> Any:
 _mlp.defvjp(_fwd, _bwd)
 
 
-def _forward(
-    static: Static, keep: bool, layers: Layers, table: Array | None, values: Array | None, row: Array | None
-) -> Any:
-    padded = pad_layers(layers, static.plan)
-    offset = 0 if table is None else table.shape[1]
-    inputs = Inputs(None if table is None else pad_table(table, static.plan), row, values)
-    y, kept = forward(static.plan, padded, inputs, offset, keep=keep, interpret=static.interpret)
-    return y, padded, kept
+def _forward_kept(
+    static: Static, layers: Layers, table: Array | None, values: Array | None, row: Array | None
+) -> tuple[Array, Padded, tuple[Array, ...]]:
+    """Outputs, the padded layers, and what each layer multiplies: `[rows, padded width]`, rows for whole tiles."""
+    plan, padded = static.plan, pad_layers(layers, static.plan)
+    parts = [] if table is None else [table.astype(plan.operand)[jnp.clip(row, 0, table.shape[0] - 1)]]
+    parts += [] if values is None else [values.astype(plan.operand)]
+    x = jnp.concatenate(parts, axis=1)
+    kept = [jnp.pad(x, ((0, plan.kept_rows - plan.batch), (0, plan.widths[0] - x.shape[1])))]
+    for w, b in zip(padded.w[:-1], padded.b[:-1], strict=True):
+        kept.append(forward_layer(kept[-1], w, b, slope=plan.negative_slope, interpret=static.interpret))
+    y = _product(kept[-1], padded.w[-1], 1, 0) + padded.b[-1]
+    return y[: plan.batch, : plan.outputs], padded, tuple(kept)
 
 
 def _backward(static: Static, residuals: tuple[Padded, tuple[Array, ...], Any], grad: Array) -> Any:
     padded, kept, (layers, table, values, row) = residuals
-    gradients = backward(static.plan, padded, kept, grad, interpret=static.interpret)
-    sums, start, grad_layers = jnp.sum(gradients.db, axis=0), 0, []
-    for (kernel, bias), a, dz in zip(layers, kept, gradients.dz, strict=True):
+    plan = static.plan
+    dz = jnp.pad(grad, ((0, plan.kept_rows - plan.batch), (0, plan.widths[-1] - plan.outputs))).astype(plan.operand)
+    sums = jnp.sum(grad, axis=0)
+    grad_layers = []
+    for i in reversed(range(len(layers))):
+        (kernel, bias), a, w = layers[i], kept[i], padded.w[i]
         dw = _product(a, dz, 0, 0)[: kernel.shape[0], : kernel.shape[1]]
-        grad_layers.append((dw.astype(kernel.dtype), sums[start : start + bias.shape[0]].astype(bias.dtype)))
-        start += dz.shape[1]
-    dx = _product(gradients.dz[0], padded.w[0], 1, 1)[: static.plan.batch]  # dropped by XLA where nobody reads it
+        grad_layers.append((dw.astype(kernel.dtype), sums[: bias.shape[0]].astype(bias.dtype)))
+        if i == len(layers) - 1 and i > 0:  # the output layer is narrow
+            da = _product(dz, w, 1, 1)
+            da = jnp.where(a > 0, da, plan.negative_slope * da)
+            dz, sums = da.astype(plan.operand), jnp.sum(da, axis=0)
+        elif i > 0:
+            dz, sums = backward_layer(dz, w, a, slope=plan.negative_slope, interpret=static.interpret)
+    dx = _product(dz, padded.w[0], 1, 1)[: plan.batch]  # dropped by XLA where nobody reads it
     features = 0 if table is None else table.shape[1]
     grad_table = grad_values = None
     if table is not None:
@@ -108,7 +132,7 @@ def _backward(static: Static, residuals: tuple[Padded, tuple[Array, ...], Any], 
         grad_table = jnp.zeros(table.shape, jnp.float32).at[inside].add(dx[:, :features]).astype(table.dtype)
     if values is not None:
         grad_values = dx[:, features : features + values.shape[1]].astype(values.dtype)
-    return tuple(grad_layers), grad_table, grad_values, None
+    return tuple(reversed(grad_layers)), grad_table, grad_values, None
 
 
 def _product(x: Array, y: Array, x_axis: int, y_axis: int) -> Array:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from pallas_kernels.mlp_inputs import Products
+from pallas_kernels.mlp_layers import ROWS
 from pallas_kernels.numerics import padded
 
 Array = jax.Array
@@ -50,9 +51,9 @@ class Plan:
         return -(-self.batch // self.tiles.rows)
 
     @property
-    def rows(self) -> int:
-        """The batch padded to whole tiles."""
-        return self.programs * self.tiles.rows
+    def kept_rows(self) -> int:
+        """The batch padded to whole tiles of the layers that differentiation launches one by one."""
+        return -(-self.batch // ROWS) * ROWS
 
 
 class Padded(NamedTuple):

@@ -6,9 +6,10 @@ from typing import Any, cast
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 
 import pallas_kernels as pk
-from jaxrl_trade.config import ComputeDtype
+from jaxrl_trade.config import Backend, ComputeDtype
 from jaxrl_trade.networks import layers
 from jaxrl_trade.networks.layers import Params
 
@@ -47,9 +48,21 @@ class MLP(nn.Module):
         """The features' part `[..., hidden[0]]` of the first layer, bias included, of features `[..., F]`."""
         return layers.project(params[f"{self.prefix}_layer_0"], features, self.compute_dtype)
 
-    def evaluate(self, params: Params, inputs: Array) -> Array:
-        """The outputs `[..., outputs]` of inputs `[..., K]` under these weights."""
-        return cast(Array, self.apply({"params": params}, inputs))
+    def evaluate(self, params: Params, inputs: Array, backend: Backend = "auto") -> Array:
+        """The outputs `[..., outputs]` of inputs `[..., K]` under these weights.
+
+        In bfloat16 a kernel of `pallas_kernels` where `backend` has one, else a product a layer.
+        """
+        if self.compute_dtype != "bfloat16" or inputs.dtype != jnp.float32:
+            return cast(Array, self.apply({"params": params}, inputs))
+        rows = inputs.reshape(-1, inputs.shape[-1])
+        return self._launch(params, rows, backend).reshape(*inputs.shape[:-1], self.outputs)
+
+    def evaluate_gathered(self, params: Params, inputs: pk.Gathered, backend: Backend) -> Array | None:
+        """The outputs `[B, outputs]` of rows `[B]` of a table and their values, in one launch; None where there is none."""
+        if self.compute_dtype != "bfloat16" or pk.mlp_mode(self._layers(params), inputs, "bfloat16", backend) == "xla":
+            return None
+        return self._launch(params, inputs, backend)
 
     def from_projection(self, params: Params, projected: Array, account_values: Array) -> Array:
         """The outputs `[..., outputs]`, from `project`'s sums and the columns `[..., 3]` of the inputs that follow the features."""
@@ -61,14 +74,19 @@ class MLP(nn.Module):
 
         constants `[C]`: the inputs' last columns, the same at every step.
         """
-        first, *rest = (f"{self.prefix}_layer_{i}" for i in range(len(self.hidden)))
-        kernel = params[first]["kernel"][features.shape[-1] :]
+        first, *rest = self._layers(params)
+        kernel = first.kernel[features.shape[-1] :]
         own = len(kernel) - len(constants)
         return pk.SplitPolicy(
-            table=self.project(params, features) + constants @ kernel[own:],
-            values=kernel[:own],
-            layers=tuple(pk.Layer(params[n]["kernel"], params[n]["bias"]) for n in (*rest, f"{self.prefix}_output")),
+            table=self.project(params, features) + constants @ kernel[own:], values=kernel[:own], layers=tuple(rest)
         )
+
+    def _launch(self, params: Params, inputs: Array | pk.Gathered, backend: Backend) -> Array:
+        return pk.mlp(self._layers(params), inputs, negative_slope=self.negative_slope, backend=backend)
+
+    def _layers(self, params: Params) -> tuple[pk.Layer, ...]:
+        names = [f"{self.prefix}_layer_{i}" for i in range(len(self.hidden))] + [f"{self.prefix}_output"]
+        return tuple(pk.Layer(params[name]["kernel"], params[name]["bias"]) for name in names)
 
     def _activate(self, x: Array) -> Array:
         return layers.activate(x, self.negative_slope)

@@ -122,8 +122,3 @@ def observations(t: Transitions, market: Market, config: EnvConfig) -> Array:
     equity, position = t.equity_before / config.initial_capital, t.position_before / t.max_position
     return observation(market.features_at(t.bar), equity, position, config)
 
-
-def next_observations(t: Transitions, market: Market, config: EnvConfig) -> Array:
-    """The observations that followed, before any restart, `[L, N, F + 3]`."""
-    equity, position = t.equity_after / config.initial_capital, t.position / t.max_position
-    return observation(market.features_at(t.bar + 1), equity, position, config)

@@ -16,7 +16,8 @@ from jaxrl_trade.env.account import Account
 from jaxrl_trade.market import Market
 from jaxrl_trade.networks.factory import DIRECTIONS
 from jaxrl_trade.rollout import lanes
-from jaxrl_trade.rollout.experience import Transitions, next_observations, observations
+from jaxrl_trade.rollout.experience import Transitions
+from jaxrl_trade.rollout.memory import Reference, seen, then
 
 Array = jax.Array
 MAX_ROWS = 1 << 18  # rows a pass takes at once: bounds the memory of its activations
@@ -120,21 +121,21 @@ def curiosity_bonus(params: Any, market: Market, t: Transitions, scales: RewardS
     return jnp.minimum(errors, scales.curiosity_max_reward)
 
 
-def values(params: Any, t: Transitions, market: Market, config: PPOConfig) -> tuple[Array, Array]:
+def values(params: Any, t: Transitions, market: Market, config: PPOConfig, backend: Backend) -> tuple[Array, Array]:
     """V(obs_t) and V(next_obs_t before any restart), `[L, N]` each; the second is arbitrary where `time_limit` never looks.
 
-    Within an episode V(next_obs_t) is V(obs_{t+1}); only what a truncation or the collection's end cuts off is computed apart.
+    Within an episode V(next_obs_t) is V(obs_{t+1}); only what a truncation or the collection's end cuts off is valued apart.
     """
-    value = in_chunks(lambda part: critic_values(params, observations(part, market, config.env), config), t)
-    last = jax.tree.map(lambda x: x[-1:], t)
-    last_value = critic_values(params, next_observations(last, market, config.env), config)
-    next_value = jnp.concatenate([value[1:], last_value])
-    if config.env.time_limit == "terminal":
-        return value, next_value
-    order, row = _cuts(t.truncated, config.env.episode_length)
-    cut = jax.tree.map(lambda x: jnp.take_along_axis(x, row, axis=0), t)
-    cut_value = critic_values(params, next_observations(cut, market, config.env), config)
-    return value, jnp.where(t.truncated, jnp.take_along_axis(cut_value, order, axis=0), next_value)
+    env, (length, n_episodes) = config.env, t.bar.shape
+    is_cut = env.time_limit == "bootstrap"
+    order, cuts = _cuts(t.truncated, env.episode_length) if is_cut else (None, jnp.zeros((0, n_episodes), jnp.int32))
+    apart = then(t, jnp.concatenate([jnp.full((1, n_episodes), length - 1), cuts]), env)
+    rows = jax.tree.map(lambda x, y: jnp.concatenate([x, y]).reshape(-1), seen(t, env), apart)
+    value = critic_values(params, rows, market, config, backend).reshape(-1, n_episodes)
+    next_value = value[1 : length + 1]
+    if order is not None:
+        next_value = jnp.where(t.truncated, jnp.take_along_axis(value[length + 1 :], order, axis=0), next_value)
+    return value[:length], next_value
 
 
 def _cuts(truncated: Array, episode_length: int) -> tuple[Array, Array]:
@@ -150,9 +151,20 @@ def _cuts(truncated: Array, episode_length: int) -> tuple[Array, Array]:
     return jnp.minimum(before, most - 1), jnp.minimum(row, length - 1)
 
 
-def critic_values(params: Any, obs: Array, config: PPOConfig) -> Array:
-    """V `[...]` of observations `[..., F + 3]`."""
-    return networks.critic(config).evaluate(params, obs)[..., 0]
+def critic_values(params: Any, rows: Reference, market: Market, config: PPOConfig, backend: Backend) -> Array:
+    """V `[B]` of observations that are referred to: in one launch where there is a kernel, else MAX_ROWS at a time."""
+    critic = networks.critic(config)
+    account = jnp.stack([rows.equity, rows.position, jnp.full_like(rows.equity, config.env.spread)], axis=-1)
+    value = critic.evaluate_gathered(params, pk.Gathered(market.features, rows.bar, account), backend)
+    if value is not None:
+        return value[:, 0]
+
+    def evaluate(part: Reference) -> Array:
+        return critic.evaluate(params, part.observe(market, config.env), "xla")[..., 0]
+
+    if rows.bar.size <= MAX_ROWS:
+        return evaluate(rows)
+    return jax.lax.map(evaluate, rows, batch_size=MAX_ROWS)
 
 
 def in_chunks(function: Any, *rows: Any) -> Array:

@@ -93,7 +93,7 @@ def _collect(
     account, steps = sequential.rollout_actor(params.actor, market, state.account, draws, restart_bars, config, backend)
     t = hoisted.transitions(steps, state.account, state.window, market, config, backend)
     t, rewards = hoisted.rewarded(t, params.curiosity, market, hypers.reward, config)
-    values, next_values = hoisted.values(params.critic, t, market, config)
+    values, next_values = hoisted.values(params.critic, t, market, config, backend)
     ends = t.terminated if env.time_limit == "bootstrap" else t.terminated | t.truncated
     advantages, returns = gae(rewards, values, next_values, ends, t.truncated, hypers.gamma, hypers.gae_lambda, backend)
     experience = Experience(
