@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxrl_trade.bars import headerless, layout, quality, sources, splits
-from jaxrl_trade.bars.options import SETTLE, LoadOptions, listed
+from jaxrl_trade.bars.options import SETTLE, LoadOptions, listed, printable
 from jaxrl_trade.bars.rows import COLUMNS, join, read_rows
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def _to_bars(found: Sequence[sources.Found], options: LoadOptions, symbol: str, 
     )
     index = pd.DatetimeIndex(cleaned.ns.astype("datetime64[ns]"), name="time").tz_localize("UTC")
     frame = pd.DataFrame(cleaned.values, index=index, columns=list(COLUMNS))
-    return Bars(frame=frame, report=report, symbol=symbol, source=origin)
+    return Bars(frame=frame, report=report, symbol=printable(symbol), source=origin)
 
 
 def _without_splits(bars: quality.CleanBars, options: LoadOptions) -> tuple[quality.CleanBars, list[str]]:

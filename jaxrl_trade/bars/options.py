@@ -39,9 +39,14 @@ class LoadOptions:
 
 def listed(names: Iterable[str], most: int = 20, longest: int = 40) -> str:
     """Names for a message, in one line that a terminal shows as it is, whatever they are."""
-    each = ["".join(char if char.isprintable() else "\ufffd" for char in name) for name in names]
+    each = [printable(name) for name in names]
     shown = [name if len(name) <= longest else f"{name[: longest - 3]}..." for name in each[:most]]
     return ", ".join(shown) + (f", ... ({len(each):,} in all)" if len(each) > most else "")
+
+
+def printable(text: str) -> str:
+    """A text of a file without line ends and whatever else a terminal would obey."""
+    return "".join(char if char.isprintable() else "\ufffd" for char in text)
 
 
 def quoted(value: object, longest: int = 60) -> str:

@@ -145,6 +145,13 @@ def test_a_symbol_that_is_html_is_a_symbol(tmp_path):
     assert [bars.symbol for bars in load_instruments(tmp_path)] == [symbol]
 
 
+def test_a_symbol_is_shown_without_what_a_terminal_would_obey(tmp_path):
+    (tmp_path / "p.parquet").write_bytes(
+        parquet(time=["2021-01-01", "2021-01-02"], close=[1.0, 2.0], ticker=["a\x1b[2J"] * 2)
+    )
+    assert load_bars(tmp_path / "p.parquet").symbol == "a\ufffd[2J"
+
+
 def test_a_device_without_an_end_is_not_read():
     with pytest.raises(ValueError, match="/dev/zero is a device, not a file"):
         load_bars("/dev/zero")
