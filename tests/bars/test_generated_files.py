@@ -222,7 +222,7 @@ def test_generated_files_give_their_bars_or_a_named_refusal():
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@settings(max_examples=10_000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5000, deadline=None, suppress_health_check=list(HealthCheck))
 @given(files)
 def test_many_generated_files_give_their_bars_or_a_named_refusal(spec):
     check(spec)
