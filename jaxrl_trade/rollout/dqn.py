@@ -12,11 +12,12 @@ import pallas_kernels as pk
 from jaxrl_trade import networks
 from jaxrl_trade.config import DQNConfig, DQNHypers, Scalar
 from jaxrl_trade.env import diversity
-from jaxrl_trade.env.trading import EnvState, check_actions
+from jaxrl_trade.env.trading import EnvState
 from jaxrl_trade.market import Market
 from jaxrl_trade.networks import DQNParams
 from jaxrl_trade.nstep import bundle
 from jaxrl_trade.rollout import hoisted, sequential
+from jaxrl_trade.rollout.draws import check_draws
 from jaxrl_trade.rollout.memory import DQNExperience, Memory, seen, then
 
 Array = jax.Array
@@ -54,12 +55,10 @@ def collect_dqn(
       The experience, and the state to go on from.
 
     Raises:
-      ValueError: concrete actions or restart bars that are out of range; a market without a valid start.
+      ValueError: draws of another shape, or concrete actions or restart bars that are out of range; a market without a valid
+        start.
     """
-    if actions is not None:
-        check_actions(actions, config.n_actions)
-    if restart_bars is not None:
-        market.check_starts(restart_bars, config.env.episode_length, "restart_bars")
+    check_draws(actions, uniforms, restart_bars, state, market, config, per_choice=(2,))
     hypers = config.hypers if hypers is None else hypers
     target = params.dueling if target is None else target
     epsilon = hypers.epsilon_start if epsilon is None else epsilon

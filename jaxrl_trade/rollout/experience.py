@@ -121,4 +121,3 @@ def observations(t: Transitions, market: Market, config: EnvConfig) -> Array:
     """The observations acted on, `[L, N, F + 3]`."""
     equity, position = t.equity_before / config.initial_capital, t.position_before / t.max_position
     return observation(market.features_at(t.bar), equity, position, config)
-

@@ -11,10 +11,11 @@ import jax.numpy as jnp
 from jaxrl_trade.advantages import gae
 from jaxrl_trade.config import Backend, PPOConfig, PPOHypers
 from jaxrl_trade.env import diversity
-from jaxrl_trade.env.trading import EnvState, check_actions
+from jaxrl_trade.env.trading import EnvState
 from jaxrl_trade.market import Market
 from jaxrl_trade.networks import PPOParams
 from jaxrl_trade.rollout import hoisted, sequential
+from jaxrl_trade.rollout.draws import check_draws
 from jaxrl_trade.rollout.experience import Experience
 
 Array = jax.Array
@@ -56,14 +57,7 @@ def collect_ppo(
     """
     if backend not in get_args(Backend):
         raise ValueError(f"backend = {backend!r} must be one of {', '.join(map(repr, get_args(Backend)))}")
-    shape = (config.timesteps_per_episode, *state.account.bar.shape)
-    for name, given in (("actions", actions), ("uniforms", uniforms), ("restart_bars", restart_bars)):
-        if given is not None and jnp.shape(given) != shape:
-            raise ValueError(f"{name} has shape {jnp.shape(given)}; this collection takes [L, N] = {shape}")
-    if actions is not None:
-        check_actions(actions, config.n_actions)
-    if restart_bars is not None:
-        market.check_starts(restart_bars, config.env.episode_length, "restart_bars")
+    check_draws(actions, uniforms, restart_bars, state, market, config)
     hypers = config.hypers if hypers is None else hypers
     return _collect(params, market, state, key, hypers, actions, uniforms, restart_bars, config=config, backend=backend)
 

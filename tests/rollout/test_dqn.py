@@ -182,8 +182,26 @@ def test_forced_actions_are_taken_and_the_draws_come_from_the_key():
         restart_bars=MARKET.draw_starts(key_restarts, (L, N), EPISODE),
     )
     jax.tree.map(np.testing.assert_array_equal, given, drawn)
-    with pytest.raises(ValueError, match=r"action\[0\] = 45 is not in \[0, 45\)"):
-        collect_dqn(params, MARKET, state, key, config, actions=np.full((L, N), 45))
+
+
+@pytest.mark.parametrize(
+    ("draws", "message"),
+    [
+        ({"actions": np.full((L, N), 45)}, r"action\[0\] = 45 is not in \[0, 45\)"),
+        ({"actions": np.zeros((N, L), int)}, rf"actions has shape \({N}, {L}\); .* \[L, N\] = \({L}, {N}\)"),
+        ({"actions": 0}, r"actions has shape \(\)"),
+        ({"uniforms": np.zeros((L, N))}, rf"uniforms has shape \({L}, {N}\); .* \[L, N, 2\] = \({L}, {N}, 2\)"),
+        ({"uniforms": np.zeros((L, N, 3))}, rf"uniforms has shape \({L}, {N}, 3\)"),
+        ({"restart_bars": np.zeros(N, int)}, rf"restart_bars has shape \({N},\); .* \[L, N\] = \({L}, {N}\)"),
+        ({"restart_bars": np.full((L, N), 115)}, r"restart_bars\[0\] = 115 leaves 4 bars .* episode_length is 11"),
+    ],
+)
+def test_draws_that_do_not_fit_are_refused(draws, message):
+    config = CONFIGS["terminal"]
+    params = networks.init_dqn(jax.random.key(1), config, MARKET.n_features)
+    state = jt.env.reset(MARKET, config.env, MARKET.valid_starts(EPISODE)[:N])
+    with pytest.raises(ValueError, match=message):
+        collect_dqn(params, MARKET, state, jax.random.key(5), config, **draws)
 
 
 def test_exploration_reaches_every_action_and_the_first_of_equal_maxima_is_greedy():
