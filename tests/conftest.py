@@ -10,6 +10,8 @@ import pytest
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 # On a GPU, JAX's default for float32 products is TF32, off by 1e-3; references here are float64.
 os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "highest")
+# Commands run as processes of their own must neither use nor fill the cache of whoever runs the tests.
+os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

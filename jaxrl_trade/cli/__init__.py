@@ -19,6 +19,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from jaxrl_trade.cli import compile_cache
+
 PROGRAM = "jaxrl-trade"
 # words -> where its class is, and what --help says of it
 COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
@@ -40,10 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; the exit code.
 
     Args:
-      argv: the words after the program's name; None takes those of this process.
+      argv: the words after the program's name; None takes those of this process, whose compiled programs are then kept.
     """
     if argv is None:
         _end_at_once_on_interrupt()
+        compile_cache.enable()
     argv = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in argv
     try:

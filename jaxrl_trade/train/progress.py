@@ -49,7 +49,7 @@ class Progress:
             self._task = self._bar.add_task("", total=self._total, completed=self._done, rate="compiling")
             self._bar.start()
         elif self._done < self._total:
-            self.say("compiling, which takes up to a minute or two on a CPU")
+            self.say("compiling, which takes up to a minute or two on a CPU the first time")
         return self
 
     def __exit__(

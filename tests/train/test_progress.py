@@ -36,7 +36,7 @@ def test_plain_lines_give_speed_and_time_left(capsys: pytest.CaptureFixture) -> 
         progress.advance([ROW] * 4, 2.0, is_first=False)  # too soon after the line before
         progress.advance([ROW] * 5, 2.5, is_first=False)  # the last: always shown; half a second an update throughout
     assert capsys.readouterr().err.splitlines() == [
-        "compiling, which takes up to a minute or two on a CPU",
+        "compiling, which takes up to a minute or two on a CPU the first time",
         f"update 1/10  compiled  {TEXT}",
         f"update 10/10  1,280 steps/s  0:00 left  {TEXT}",
     ]
