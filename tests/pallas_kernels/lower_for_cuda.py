@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from pallas_kernels import backend
-from tests.pallas_kernels import cases
+from tests.pallas_kernels import cases, walk
 
 
 def abstract_h200() -> contextlib.AbstractContextManager:
@@ -74,6 +74,7 @@ def kernels() -> Iterator[tuple[str, Callable, tuple]]:
         (q, b.actions, b.rewards),
     )
     yield from perceptrons()
+    yield from collections()
 
 
 def perceptrons() -> Iterator[tuple[str, Callable, tuple]]:
@@ -94,6 +95,56 @@ def perceptrons() -> Iterator[tuple[str, Callable, tuple]]:
             yield f"mlp {name} {products} B={batch} gradients", jax.grad(total), arguments
     stacked = jax.tree.map(lambda x: jnp.stack([x, x]), layers)
     yield "mlp under vmap", jax.vmap(jax.grad(total), (0, None, None, None)), (stacked, table, row[:100], values[:100])
+
+
+def collections() -> Iterator[tuple[str, Callable, tuple]]:
+    """Rollouts of the account in the tiles that are in use, and the passes after them."""
+    import pallas_kernels as pk
+
+    for lanes, products in ((128, "float32"), *itertools.product((1000, 8192), ("float32", "tf32", "bfloat16"))):
+        yield f"rollout net {products} N={lanes}", *account_rollout("net", lanes, products)
+    for products in ("tf32", "bfloat16"):
+        yield f"rollout net {products} N=32768", *account_rollout("net", 32768, products)
+    yield "rollout plan float32 N=128", *account_rollout("plan", 128, "float32")
+    yield "rollout plan bfloat16 N=1001", *account_rollout("plan", 1001, "bfloat16")
+    function, (policy, *rest, draws, restarts) = account_rollout("net", 128, "float32")
+    yield "rollout of forced actions", function, (policy, *rest, draws.astype(jnp.int32), restarts)
+    stacked = jax.tree.map(lambda x: jnp.stack([x, x]), policy)
+    over_seeds = jax.vmap(function, (0, *[None] * 5))
+    yield "rollout under vmap", over_seeds, (stacked, *rest, draws, restarts)
+    for lanes in (2, 265):  # odd widths, bools in tables and record; a tile of one lane and of eight
+
+        def one_walk(*arguments):
+            return pk.rollout(walk.ENVIRONMENT, *arguments, negative_slope=walk.SLOPE, backend="pallas")
+
+        yield f"rollout of a walk N={lanes}", one_walk, walk.random_walk((40, 12, 5), lanes, 20).arguments()
+    steps = jnp.zeros((500, 128))
+    history, ages = jnp.zeros((600, 128), jnp.int32), jnp.zeros((500, 128), jnp.int32)
+    yield "windowed_entropy", lambda *args: pk.windowed_entropy(*args, 45, "pallas"), (history, ages)
+    yield "discounted_sums", lambda *args: pk.discounted_sums(*args, "pallas"), (steps, steps)
+
+
+def account_rollout(preset: str, lanes: int, products: str) -> tuple[Callable, tuple]:
+    """500 steps of the default actor on 1,000 bars; the account is the caller's, so the kernels do not import it."""
+    import jaxrl_trade as jt
+    import pallas_kernels as pk
+    from jaxrl_trade.rollout import lanes as account
+
+    config = jt.EnvConfig.net() if preset == "net" else jt.EnvConfig()
+    bars, length = 1000, 500
+    layers = tuple(
+        pk.Layer(jnp.zeros((a, b)), jnp.zeros(b)) for a, b in itertools.pairwise((128, 64, config.n_actions))
+    )
+    policy = pk.SplitPolicy(jnp.zeros((bars, 128)), jnp.zeros((2, 128)), layers)
+    prices = account.Prices(*[jnp.ones(bars)] * 4)
+    start = jt.env.account.fresh(jnp.zeros(lanes, jnp.int32), jnp.ones(lanes), config)
+    draws, restarts = jnp.zeros((length, lanes)), jnp.zeros((length, lanes), jnp.int32)
+
+    def function(*arguments):
+        environment = account.environment(config)
+        return pk.rollout(environment, *arguments, negative_slope=0.01, products=products, backend="pallas")
+
+    return function, (policy, prices, config.execution.arrays(), start, draws, restarts)
 
 
 def main() -> None:
