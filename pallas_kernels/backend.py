@@ -119,9 +119,9 @@ def store(ref: Any, value: Array, mask: Array | None = None) -> None:
     plgpu.store(ref, value.astype(ref.dtype), mask=mask)
 
 
-def dot(x: Array, y: Array, *, trans_b: bool = False) -> Array:
-    """`x @ y` (or `x @ y.T`) on the tensor cores, summed in float32. bfloat16 operands multiply exactly."""
-    return plgpu.dot(x, y, trans_b=trans_b)
+def dot(x: Array, y: Array, *, trans_a: bool = False, trans_b: bool = False) -> Array:
+    """`x @ y` (with `x.T`, `y.T` on request) on the tensor cores, summed in float32. bfloat16 operands multiply exactly."""
+    return plgpu.dot(x, y, trans_a=trans_a, trans_b=trans_b)
 
 
 # What a kernel cannot do is said in our words: a kernel has a first derivative in reverse mode and no other. Reverse

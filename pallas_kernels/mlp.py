@@ -2,8 +2,7 @@
 
 Inputs are an array, or a table's rows chosen by an index with a few values of their own behind them (`Gathered`), so
 that evaluating forms no array of all inputs. Under differentiation each hidden layer is a launch (`mlp_layers`), which
-leaves its activations in memory for the backward pass; the output layer, and the weights' gradients a_l^T dz_l over
-the whole batch, are products that XLA does well.
+leaves its activations in memory for the backward pass, and so are its data gradient and its weights' gradient.
 """
 
 import functools
@@ -17,7 +16,7 @@ from jax import lax
 from pallas_kernels import reference
 from pallas_kernels.backend import Backend, Resolved, first_order_only, resolve, reverse_mode_only
 from pallas_kernels.mlp_inputs import Gathered, Products
-from pallas_kernels.mlp_layers import backward_layer, forward_layer
+from pallas_kernels.mlp_layers import backward_layer, forward_layer, weight_gradient
 from pallas_kernels.mlp_pass import Inputs, forward
 from pallas_kernels.mlp_plan import WIDEST, Layers, Padded, Plan, make_plan, pad_layers, pad_table
 
@@ -115,15 +114,11 @@ def _backward(static: Static, residuals: tuple[Padded, tuple[Array, ...], Any], 
     sums = jnp.sum(grad, axis=0)
     grad_layers = []
     for i in reversed(range(len(layers))):
-        (kernel, bias), a, w = layers[i], kept[i], padded.w[i]
-        dw = _product(a, dz, 0, 0)[: kernel.shape[0], : kernel.shape[1]]
+        (kernel, bias), a = layers[i], kept[i]
+        dw = weight_gradient(a, dz, interpret=static.interpret)[: kernel.shape[0], : kernel.shape[1]]
         grad_layers.append((dw.astype(kernel.dtype), sums[: bias.shape[0]].astype(bias.dtype)))
-        if i == len(layers) - 1 and i > 0:  # the output layer is narrow
-            da = _product(dz, w, 1, 1)
-            da = jnp.where(a > 0, da, plan.negative_slope * da)
-            dz, sums = da.astype(plan.operand), jnp.sum(da, axis=0)
-        elif i > 0:
-            dz, sums = backward_layer(dz, w, a, slope=plan.negative_slope, interpret=static.interpret)
+        if i > 0:
+            dz, sums = backward_layer(dz, padded.w[i], a, slope=plan.negative_slope, interpret=static.interpret)
     dx = _product(dz, padded.w[0], 1, 1)[: plan.batch]  # dropped by XLA where nobody reads it
     features = 0 if table is None else table.shape[1]
     grad_table = grad_values = None

@@ -2,8 +2,10 @@
 
     forward    a' = leaky(a W + b)
     backward   dz = (dz' W^T) leaky'(a), and the sums of dz over each tile's rows
+    weights    dW = a^T dz'
 
-A program owns ROWS rows and a piece of the columns, and walks the summed axis in steps that the compiler fetches ahead.
+A program owns a tile of the result and walks the summed axis in steps that the compiler fetches ahead. For dW that axis
+is the batch, cut so that every multiprocessor has work; the cuts' sums are added in order.
 Operands are rounded to the arrays' dtype, sums are float32. Arrays have rows for whole tiles and padded widths
 (`mlp_plan`), so that nothing needs a mask. A bias' gradient is the sum of the tiles' sums, in order.
 """
@@ -24,6 +26,7 @@ Array = jax.Array
 ROWS = 128  # a tile
 _COLUMNS = 128  # a program, where the width is a multiple of it
 _STEP_BYTES = 128  # of the summed axis at a time: 64 bfloat16 or 32 float32
+_PROGRAMS = 264  # wanted for a weight gradient: two on each multiprocessor of an H200
 _ONES = 16  # rows of the product that sums a tile's rows: the tensor cores' shortest side
 
 
@@ -50,6 +53,19 @@ def backward_layer(dz: Array, w: Array, a: Array, *, slope: float, interpret: bo
     )
     out, sums = _launch(kernel, outs, a, w.shape[0] // columns, "mlp_layer_backward", interpret)(dz, w, a)
     return out, jnp.sum(sums[:tiles], axis=0)
+
+
+def weight_gradient(a: Array, dz: Array, *, interpret: bool) -> Array:
+    """a^T dz `[in, out]` float32 of a `[rows, in]` and dz `[rows, out]`."""
+    rows, n_in, n_out = a.shape[0], a.shape[1], dz.shape[1]
+    tiles = (n_in // _piece(n_in)) * (n_out // _piece(n_out))
+    steps = rows // ROWS
+    cuts = max(1, min(steps, _PROGRAMS // tiles))
+    kernel = functools.partial(_weight_kernel, rounds=-(-steps // cuts), step=_step(a, ROWS))
+    out = jax.ShapeDtypeStruct((cuts, n_in, n_out), jnp.float32)
+    grid = (cuts * tiles,)
+    run = launch(kernel, out, grid=grid, name="mlp_weight_gradient", warps=8, stages=3, interpret=interpret)
+    return jnp.sum(cast(Array, run(a, dz)), axis=0)
 
 
 def _piece(width: int) -> int:
@@ -101,3 +117,22 @@ def _backward_kernel(dz: Any, w: Any, a: Any, out: Any, sums: Any, *, slope: flo
     rows = tile + jnp.arange(_ONES)
     is_first = jnp.broadcast_to((jnp.arange(_ONES) == 0)[:, None], total.shape)
     store(sums.at[rows[:, None], column[None, :]], total, mask=is_first)
+
+
+def _weight_kernel(a: Any, dz: Any, out: Any, *, rounds: int, step: int) -> None:
+    n_rows, n_in, n_out = a.shape[0], a.shape[1], dz.shape[1]
+    size_in, size_out = _piece(n_in), _piece(n_out)
+    program, pieces_in, pieces_out = pl.program_id(0), n_in // size_in, n_out // size_out
+    cut = program // (pieces_in * pieces_out)
+    i = ((program // pieces_out) % pieces_in) * size_in + jnp.arange(size_in)
+    o = (program % pieces_out) * size_out + jnp.arange(size_out)
+    begin = cut * rounds * ROWS
+
+    def body(r: Array | int, total: Array) -> Array:
+        row = begin + r * step + jnp.arange(step)
+        x = load(a.at[row[:, None], i[None, :]])
+        return total + dot(x, load(dz.at[row[:, None], o[None, :]]), trans_a=True)
+
+    stop = jnp.clip((n_rows - begin) // step, 0, rounds * ROWS // step)
+    total = lax.fori_loop(0, stop, body, jnp.zeros((size_in, size_out), jnp.float32))
+    store(out.at[cut, i[:, None], o[None, :]], total)

@@ -15,9 +15,8 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
-import pallas_kernels as pk
 from jaxrl_trade import networks
-from jaxrl_trade.agents.optimisation import optimiser, shuffle
+from jaxrl_trade.agents.optimisation import flatten, optimiser, shuffle
 from jaxrl_trade.config import PPOConfig, PPOHypers
 
 Array = jax.Array
@@ -74,7 +73,8 @@ def actor_loss(
     """
     logits = networks.actor(config).evaluate(actor, obs)
     log_probs = jax.nn.log_softmax(logits)
-    log_ratio = pk.log_prob(logits, rows.actions) - rows.log_probs
+    taken = rows.actions[:, None] == jnp.arange(config.n_actions)  # a gather's derivative would be a scatter
+    log_ratio = jnp.sum(jnp.where(taken, log_probs, 0.0), axis=-1) - rows.log_probs
     ratio = jnp.exp(log_ratio)
     clipped = jnp.clip(ratio, 1.0 - hypers.clip, 1.0 + hypers.clip)
     surrogate = jnp.minimum(ratio * rows.advantages, clipped * rows.advantages)
@@ -122,21 +122,29 @@ def update(
     """
     rows = dataclasses.replace(rows, advantages=normalise(rows.advantages))
     orders = jax.vmap(lambda k: shuffle(k, len(rows.actions), config.minibatches))(jax.random.split(key, config.epochs))
+    actor, actor_opt, restore_actor = flatten(learner.actor, learner.actor_opt)
+    critic, critic_opt, restore_critic = flatten(learner.critic, learner.critic_opt)
+    flat = Learner(actor=actor, critic=critic, actor_opt=actor_opt, critic_opt=critic_opt)
+
+    def trees(flat: Learner) -> Learner:
+        actor, actor_opt = restore_actor(flat.actor, flat.actor_opt)
+        critic, critic_opt = restore_critic(flat.critic, flat.critic_opt)
+        return Learner(actor=actor, critic=critic, actor_opt=actor_opt, critic_opt=critic_opt)
 
     def step(carry: tuple[Learner, Array], index: Array) -> tuple[tuple[Learner, Array], tuple[Losses, Array]]:
         learner, is_stopped = carry
         batch = jax.tree.map(lambda x: x[index], rows)
-        moved, losses = _minibatch_step(learner, observe(index), batch, hypers, config)
+        moved, losses = _minibatch_step(learner, trees, observe(index), batch, hypers, config)
         if config.target_kl is not None:
             is_stopped = is_stopped | (losses.kl > config.target_kl)
             moved = jax.tree.map(lambda new, old: jnp.where(is_stopped, old, new), moved, learner)
         return (moved, is_stopped), (losses, jnp.logical_not(is_stopped))
 
     batches = orders.reshape(-1, orders.shape[-1])
-    (learner, _), (losses, is_used) = jax.lax.scan(step, (learner, jnp.zeros((), bool)), batches)
+    (flat, _), (losses, is_used) = jax.lax.scan(step, (flat, jnp.zeros((), bool)), batches)
     used = is_used.at[0].set(True)  # the first minibatch is reported even if its KL stopped the update
     mean = jax.tree.map(lambda x: jnp.sum(jnp.where(used, x, 0.0)) / used.sum(), losses)
-    return learner, dataclasses.replace(mean, ratio_deviation=losses.ratio_deviation[0])
+    return trees(flat), dataclasses.replace(mean, ratio_deviation=losses.ratio_deviation[0])
 
 
 def normalise(advantages: Array) -> Array:
@@ -145,10 +153,18 @@ def normalise(advantages: Array) -> Array:
 
 
 def _minibatch_step(
-    learner: Learner, obs: Array, rows: Rows, hypers: PPOHypers, config: PPOConfig
+    learner: Learner, trees: Callable[[Learner], Learner], obs: Array, rows: Rows, hypers: PPOHypers, config: PPOConfig
 ) -> tuple[Learner, Losses]:
-    actor_gradient, report = jax.grad(actor_loss, has_aux=True)(learner.actor, obs, rows, hypers, config)
-    loss, critic_gradient = jax.value_and_grad(value_loss)(learner.critic, obs, rows, hypers, config)
+    """One step of both networks, whose weights and optimiser states are vectors; `trees` gives them their layers."""
+
+    def loss_of_actor(vector: Array) -> tuple[Array, dict[str, Array]]:
+        return actor_loss(trees(dataclasses.replace(learner, actor=vector)).actor, obs, rows, hypers, config)
+
+    def loss_of_critic(vector: Array) -> Array:
+        return value_loss(trees(dataclasses.replace(learner, critic=vector)).critic, obs, rows, hypers, config)
+
+    actor_gradient, report = jax.grad(loss_of_actor, has_aux=True)(learner.actor)
+    loss, critic_gradient = jax.value_and_grad(loss_of_critic)(learner.critic)
     adam = optimiser(hypers.learning_rate, hypers.max_grad_norm)
     actor_updates, actor_opt = adam.update(actor_gradient, learner.actor_opt)
     critic_updates, critic_opt = adam.update(critic_gradient, learner.critic_opt)
