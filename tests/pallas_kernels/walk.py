@@ -1,4 +1,4 @@
-"""A walk for the rollout's tests: an `Environment` of its own, and the same rules as plain NumPy float64 loops.
+"""A walk for the rollout's tests: an `Environment` of its own, the same rules as NumPy float64 loops, and their comparison.
 
 A lane collects `gain x rise` of what its action chose, now and then with the sign turned, and starts afresh when it has
 collected too much, after seven steps, or where the table says so.
@@ -7,6 +7,7 @@ collected too much, after seven steps, or where the table says so.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from typing import Any, NamedTuple
 
@@ -109,6 +110,44 @@ def random_walk(
         draws=draws.astype(np.int32 if forced else np.float32),
         restarts=starts.astype(np.int32),
     )
+
+
+@functools.partial(jax.jit, static_argnames=("backend", "products", "tiles"))
+def run(*arguments, backend, products, tiles=None):
+    return pk.rollout(ENVIRONMENT, *arguments, negative_slope=SLOPE, backend=backend, products=products, tiles=tiles)
+
+
+TOLERANCE = {"float32": 1e-5, "tf32": 2e-3, "bfloat16": 2e-2}  # of a log-probability, as a part of the largest logit
+WIDTH = {
+    "float32": 1e-6,
+    "tf32": 1e-3,
+    "bfloat16": 2e-2,
+}  # of a near-tie: u this close to the end of an action's interval
+
+
+def check(walk: Walk, after: Any, steps: pk.Steps, products: str) -> None:
+    """The steps are the rules' own for these actions, and the actions are those of the network and the draws."""
+    actions = np.asarray(steps.actions)
+    expected = replay(walk, actions)
+    assert expected.margin > 1e-5  # no decision that float32 could take otherwise
+    for actual, wanted in zip(jax.tree.leaves((after, steps.record)), jax.tree.leaves(expected[:2]), strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-5)  # float32, a few sums an episode
+    assert steps.record.done.dtype == steps.record.turns.dtype == jnp.bool_
+    logits = expected.logits
+    chance = np.exp(logits - logits.max(-1, keepdims=True))
+    chance /= chance.sum(-1, keepdims=True)
+    log_prob = np.log(np.take_along_axis(chance, actions[..., None], -1)[..., 0])
+    largest = np.abs(logits).max()
+    np.testing.assert_allclose(steps.log_probs, log_prob, rtol=0, atol=TOLERANCE[products] * largest)
+    if products == "bfloat16":  # operands of 8 bits: the precision asked for is the one taken
+        assert np.abs(steps.log_probs - log_prob).max() > 1e-4 * largest
+    if walk.draws.dtype == np.int32:
+        np.testing.assert_array_equal(actions, np.clip(walk.draws, 0, logits.shape[-1] - 1))
+        return
+    ends = np.concatenate([np.zeros_like(chance[..., :1]), np.cumsum(chance, -1)], axis=-1)
+    low, high = (np.take_along_axis(ends, actions[..., None] + i, axis=-1)[..., 0] for i in (0, 1))
+    assert (low - WIDTH[products] <= walk.draws).all()
+    assert (walk.draws < high + WIDTH[products]).all()
 
 
 class Replay(NamedTuple):
