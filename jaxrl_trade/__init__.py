@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from jaxrl_trade.advantages import gae
     from jaxrl_trade.agents import Policy
     from jaxrl_trade.backtesting import backtest
-    from jaxrl_trade.bars import Bars, load_bars, sample_bars
+    from jaxrl_trade.bars import Bars, load_bars, load_instruments, sample_bars
     from jaxrl_trade.config import DQNConfig, DQNHypers, EnvConfig, ExecutionTable, PPOConfig, PPOHypers, RewardScales
     from jaxrl_trade.market import Market, split
     from jaxrl_trade.networks import DQNParams, PPOParams, init_dqn, init_ppo, load_weights, save_weights
@@ -45,6 +45,7 @@ _LAZY = {
     "init_dqn": "networks",
     "init_ppo": "networks",
     "load_bars": "bars",
+    "load_instruments": "bars",
     "load_policy": "train.loop",
     "load_weights": "networks",
     "make_train_dqn": "train.dqn",
@@ -79,6 +80,7 @@ __all__ = [
     "init_dqn",
     "init_ppo",
     "load_bars",
+    "load_instruments",
     "load_policy",
     "load_weights",
     "make_train_dqn",

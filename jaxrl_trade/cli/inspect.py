@@ -19,7 +19,7 @@ class Inspect:
     """Says what is in a price file: rows kept and dropped, range, bar size, gaps, warnings."""
 
     file: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="FILE")]]
-    """CSV (also compressed), Parquet or Arrow."""
+    """CSV (also compressed), Parquet, Arrow or JSON, or a folder of them."""
     read: ReadFlags = dataclasses.field(default_factory=ReadFlags)
     lookahead: bool = False
     """Recompute the features on truncated histories and compare; exit code 1 if one of them knows the future."""

@@ -42,7 +42,7 @@ class _Train:
     data: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: the bundled sample)")] = (
         None
     )
-    """Price file: CSV (also compressed), Parquet or Arrow."""
+    """Price file: CSV (also compressed), Parquet, Arrow or JSON; or a folder of them."""
     read: ReadFlags = dataclasses.field(default_factory=ReadFlags)
     out: Annotated[
         Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="(default: a fresh one in runs/)")
