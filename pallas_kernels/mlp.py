@@ -111,14 +111,15 @@ def _backward(static: Static, residuals: tuple[Padded, tuple[Array, ...], Any], 
     padded, kept, (layers, table, values, row) = residuals
     plan = static.plan
     dz = jnp.pad(grad, ((0, plan.kept_rows - plan.batch), (0, plan.widths[-1] - plan.outputs))).astype(plan.operand)
-    sums = jnp.sum(grad, axis=0)
     grad_layers = []
     for i in reversed(range(len(layers))):
         (kernel, bias), a = layers[i], kept[i]
-        dw = weight_gradient(a, dz, interpret=static.interpret)[: kernel.shape[0], : kernel.shape[1]]
-        grad_layers.append((dw.astype(kernel.dtype), sums[: bias.shape[0]].astype(bias.dtype)))
+        dw, db = weight_gradient(a, dz, interpret=static.interpret)
+        grad_layers.append(
+            (dw[: kernel.shape[0], : kernel.shape[1]].astype(kernel.dtype), db[: bias.shape[0]].astype(bias.dtype))
+        )
         if i > 0:
-            dz, sums = backward_layer(dz, padded.w[i], a, slope=plan.negative_slope, interpret=static.interpret)
+            dz = backward_layer(dz, padded.w[i], a, slope=plan.negative_slope, interpret=static.interpret)
     dx = _product(dz, padded.w[0], 1, 1)[: plan.batch]  # dropped by XLA where nobody reads it
     features = 0 if table is None else table.shape[1]
     grad_table = grad_values = None

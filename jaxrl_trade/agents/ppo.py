@@ -131,17 +131,18 @@ def update(
         critic, critic_opt = restore_critic(flat.critic, flat.critic_opt)
         return Learner(actor=actor, critic=critic, actor_opt=actor_opt, critic_opt=critic_opt)
 
-    def step(carry: tuple[Learner, Array], index: Array) -> tuple[tuple[Learner, Array], tuple[Losses, Array]]:
+    def step(carry: tuple[Learner, Array], index: Array) -> tuple[tuple[Learner, Array], tuple[Array, Array]]:
         learner, is_stopped = carry
         batch = jax.tree.map(lambda x: x[index], rows)
         moved, losses = _minibatch_step(learner, trees, observe(index), batch, hypers, config)
         if config.target_kl is not None:
             is_stopped = is_stopped | (losses.kl > config.target_kl)
             moved = jax.tree.map(lambda new, old: jnp.where(is_stopped, old, new), moved, learner)
-        return (moved, is_stopped), (losses, jnp.logical_not(is_stopped))
+        return (moved, is_stopped), (jnp.stack(jax.tree.leaves(losses)), jnp.logical_not(is_stopped))
 
     batches = orders.reshape(-1, orders.shape[-1])
-    (flat, _), (losses, is_used) = jax.lax.scan(step, (flat, jnp.zeros((), bool)), batches)
+    (flat, _), (stacked, is_used) = jax.lax.scan(step, (flat, jnp.zeros((), bool)), batches)
+    losses = Losses(*stacked.T)  # one array through the scan: eight would take a launch each
     used = is_used.at[0].set(True)  # the first minibatch is reported even if its KL stopped the update
     mean = jax.tree.map(lambda x: jnp.sum(jnp.where(used, x, 0.0)) / used.sum(), losses)
     return trees(flat), dataclasses.replace(mean, ratio_deviation=losses.ratio_deviation[0])
