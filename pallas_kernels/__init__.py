@@ -12,6 +12,8 @@ from pallas_kernels.entropy import windowed_entropy
 from pallas_kernels.heads import DuelingGradients, Heads
 from pallas_kernels.mlp import mlp, mlp_mode
 from pallas_kernels.mlp_inputs import Gathered
+from pallas_kernels.policy_loss import clipped_policy_loss
+from pallas_kernels.policy_outcome import PolicyLoss
 from pallas_kernels.recurrence import discounted_sums
 from pallas_kernels.rollout import obstacle as rollout_obstacle
 from pallas_kernels.rollout import rollout
@@ -25,9 +27,11 @@ __all__ = [
     "Gathered",
     "Heads",
     "Layer",
+    "PolicyLoss",
     "SplitPolicy",
     "Steps",
     "bellman_target",
+    "clipped_policy_loss",
     "discounted_sums",
     "dueling_q",
     "dueling_q_backward",

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from pallas_kernels.heads import Array, DuelingGradients, Heads, as_heads
 from pallas_kernels.mlp_inputs import Gathered, Products
+from pallas_kernels.policy_outcome import PolicyLoss
 
 UNROLL = 16  # steps of a scan per loop iteration
 
@@ -205,3 +206,35 @@ def windowed_entropy(history: Array, steps: Array, n_symbols: int, dtype: Any = 
         return counts, -jnp.sum(jnp.where(counts > 0, p * jnp.log(jnp.where(counts > 0, p, 1.0)), 0.0), axis=-1)
 
     return jax.lax.scan(count, counts, (history[window:], history[:-window], steps))[1]
+
+
+def clipped_policy_loss(
+    logits: Array,
+    actions: Array,
+    log_probs: Array,
+    advantages: Array,
+    clip: Array | float,
+    entropy_coef: Array | float,
+) -> PolicyLoss:
+    """PPO's loss (Schulman et al. 2017, arXiv:1707.06347, equation 7) minus an entropy bonus.
+
+        mean(-min(r A, clip(r, 1 - clip, 1 + clip) A)) - entropy_coef mean(H),   r = p[a] / p_old[a],  H = -sum p ln p
+
+    Args:
+      logits: `[B, A]`.
+      actions, log_probs, advantages: `[B]`; log_probs are ln p_old[a].
+      clip, entropy_coef: scalars.
+    """
+    log_p = jax.nn.log_softmax(logits)
+    taken = actions[:, None] == jnp.arange(logits.shape[1])  # a gather's derivative would be a scatter
+    log_ratio = jnp.sum(jnp.where(taken, log_p, 0.0), axis=-1) - log_probs
+    ratio = jnp.exp(log_ratio)
+    surrogate = jnp.minimum(ratio * advantages, jnp.clip(ratio, 1.0 - clip, 1.0 + clip) * advantages)
+    entropy = -jnp.sum(jnp.exp(log_p) * log_p, axis=-1).mean()
+    measures = (
+        entropy,
+        jnp.mean(ratio - 1.0 - log_ratio),
+        jnp.mean(jnp.abs(ratio - 1.0) > clip, dtype=ratio.dtype),
+        jnp.max(jnp.abs(ratio - 1.0)),
+    )
+    return PolicyLoss(-surrogate.mean() - entropy_coef * entropy, *jax.lax.stop_gradient(measures))

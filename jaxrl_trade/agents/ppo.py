@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
+import pallas_kernels as pk
 from jaxrl_trade import networks
 from jaxrl_trade.agents.optimisation import flatten, optimiser, shuffle
 from jaxrl_trade.config import PPOConfig, PPOHypers
@@ -67,26 +68,13 @@ def init(actor: Network, critic: Network) -> Learner:
 def actor_loss(
     actor: Network, obs: Array, rows: Rows, hypers: PPOHypers, config: PPOConfig
 ) -> tuple[Array, dict[str, Array]]:
-    """Clipped surrogate minus the entropy bonus; advantages come normalised.
-
-    mean(-min(r A, clip(r, 1 - clip, 1 + clip) A)) - entropy_coef H, r = pi(a | s) / pi_old(a | s)
-    """
+    """Clipped surrogate minus the entropy bonus, and what it measures; advantages come normalised."""
     logits = networks.actor(config).evaluate(actor, obs)
-    log_probs = jax.nn.log_softmax(logits)
-    taken = rows.actions[:, None] == jnp.arange(config.n_actions)  # a gather's derivative would be a scatter
-    log_ratio = jnp.sum(jnp.where(taken, log_probs, 0.0), axis=-1) - rows.log_probs
-    ratio = jnp.exp(log_ratio)
-    clipped = jnp.clip(ratio, 1.0 - hypers.clip, 1.0 + hypers.clip)
-    surrogate = jnp.minimum(ratio * rows.advantages, clipped * rows.advantages)
-    entropy = -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1).mean()
-    loss = -surrogate.mean() - hypers.entropy_coef * entropy
-    return loss, {
-        "actor_loss": loss,
-        "entropy": entropy,
-        "kl": jnp.mean(ratio - 1.0 - log_ratio),
-        "clip_fraction": jnp.mean(jnp.abs(ratio - 1.0) > hypers.clip),
-        "ratio_deviation": jnp.max(jnp.abs(ratio - 1.0)),
-    }
+    outcome = pk.clipped_policy_loss(
+        logits, rows.actions, rows.log_probs, rows.advantages, hypers.clip, hypers.entropy_coef
+    )
+    measures = {name: value for name, value in outcome._asdict().items() if name != "loss"}
+    return outcome.loss, {"actor_loss": outcome.loss, **measures}
 
 
 def value_loss(critic: Network, obs: Array, rows: Rows, hypers: PPOHypers, config: PPOConfig) -> Array:
