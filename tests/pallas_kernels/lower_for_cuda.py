@@ -123,6 +123,12 @@ def collections() -> Iterator[tuple[str, Callable, tuple]]:
     yield "windowed_entropy", lambda *args: pk.windowed_entropy(*args, 45, "pallas"), (history, ages)
     yield "discounted_sums", lambda *args: pk.discounted_sums(*args, "pallas"), (steps, steps)
 
+    def policy_loss(logits, actions, log_probs, advantages):
+        return pk.clipped_policy_loss(logits, actions, log_probs, advantages, 0.2, 0.01, backend="pallas").loss
+
+    rows = jnp.zeros(1000)
+    yield "clipped_policy_loss", jax.grad(policy_loss), (jnp.zeros((1000, 45)), rows.astype(jnp.int32), rows, rows)
+
 
 def account_rollout(preset: str, lanes: int, products: str) -> tuple[Callable, tuple]:
     """500 steps of the default actor on 1,000 bars; the account is the caller's, so the kernels do not import it."""
