@@ -16,7 +16,7 @@ def test_every_kernel_lowers_for_cuda():
     assert len(lowered) == 41, run.stdout
     launches = dict(line.removeprefix("lowered ").split(": ") for line in lowered)
     assert launches["td_loss A=45 B=70000 H=128"] == "3 launches"  # prepare, the pass over the batch, finish
-    assert launches["mlp critic bfloat16 B=128000 gradients"] == "9 launches"  # 5 hidden layers, 4 of them backward
+    assert launches["mlp critic bfloat16 B=128000 gradients"] == "16 launches"  # 5 forward, 5 backward, 6 weights
     assert launches["td_loss with targets"] == "3 launches"
     rollouts = {name: count for name, count in launches.items() if name.startswith("rollout")}
     assert len(rollouts) == 15
