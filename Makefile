@@ -36,5 +36,8 @@ format: install
 types: install
 	$(BIN)/mypy
 
+bench: install         ## every way of collecting, every pass and a PPO iteration side by side, into runs/benchmark.*
+	$(BIN)/python scripts/benchmark.py --out runs/benchmark.json --markdown runs/benchmark.md
+
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,123 @@
+"""The tables of scripts/benchmark.py: Markdown that also reads well as plain text."""
+
+from collections.abc import Sequence
+from typing import Any
+
+HEADINGS = ("", "wall ms", "spread", "kernels ms", "launches", "floor ms", "M steps/s", "memory MiB", "compile s")
+COMPARED = ("", "N", "dtype", "equal actions", "lanes all equal", "advantages differ by")
+
+
+def tables(record: dict[str, Any], episodes: Sequence[int]) -> str:
+    """A table for every N and dtype; what has no dtype stands in that of the first."""
+    parts = []
+    for n in episodes:
+        for i, dtype in enumerate(record["dtypes"]):
+            wanted = (dtype, None) if i == 0 else (dtype,)
+            rows = [row for row in record["programs"] if row["lanes"] == n and row["dtype"] in wanted]
+            if rows:
+                cells = [_cells(row, record["steps"]) for row in rows]
+                parts.append(f"N = {n:,}, {dtype}:\n\n" + _table(HEADINGS, cells))
+    return "\n\n".join(parts)
+
+
+def summary(record: dict[str, Any]) -> str:
+    """How the ways of collecting compare: as fast as the fused path, and with which results."""
+    parts = [_ceilings(record)]
+    if record["agreement"]:
+        parts.append("Compared with the hoisted scan of the same dtype:\n\n" + _table(COMPARED, _compared(record)))
+    ratios = list(_ratios(record))
+    if ratios:
+        parts.append(_table(("fused path against", "N", "dtype", "times faster (wall)"), ratios))
+    return "\n\n".join(parts)
+
+
+def markdown(record: dict[str, Any]) -> str:
+    """The section of a page."""
+    peak = f"; at most {record['peak_mib']:,.0f} MiB were held on the device" if record["peak_mib"] else ""
+    head = (
+        f"{record['device']}, JAX {record['jax']}, Python {record['python']}, {record['cpus']} CPU cores; "
+        f"L = {record['steps']}, a random market of {record['bars']:,} bars and {record['features']} features, "
+        f"medians of {record['repeats']} calls; `scripts/benchmark.py`, {record['seconds']:.0f} s in all{peak}."
+    )
+    return f"## {record['platform'].upper()}\n\n{head}\n\n{summary(record)}\n\n{tables(record, record['episodes'])}\n"
+
+
+def _cells(row: dict[str, Any], steps: int) -> list[str]:
+    name = row["name"] if not row["name"].startswith(" ") else f"– {row['name'].strip()}"
+    if "wall_ms" not in row:
+        return [name, row.get("error", "not measured"), *[""] * (len(HEADINGS) - 2)]
+    wall = row["wall_ms"]
+    return [
+        name,
+        _number(wall["median"]),
+        f"{(wall['max'] - wall['min']) / wall['median']:.0%}",
+        _number(row.get("kernels_ms")),
+        _whole(row.get("launches")),
+        _number(row.get("floor_ms")),
+        _number(row["lanes"] * steps / wall["median"] / 1e3),
+        _whole(sum(row["memory_mib"].values()) if "memory_mib" in row else None),
+        _number(row.get("compile_s")),
+    ]
+
+
+def _ceilings(record: dict[str, Any]) -> str:
+    found = dict(record["ceilings"])
+    memory = found.pop("bytes", None)
+    parts = [f"{rate / 1e12:.3g} TFLOP/s {dtype}" for dtype, rate in found.items()]
+    parts += [f"{memory / 1e12:.3g} TB/s of memory"] if memory else []
+    return "Ceilings measured in the same run: " + (", ".join(parts) or "none") + "."
+
+
+def _compared(record: dict[str, Any]) -> list[list[str]]:
+    return [
+        [
+            row["name"],
+            f"{row['lanes']:,}",
+            row["dtype"],
+            f"{row['same_actions']:.4%}",
+            f"{row['same_lanes']:.1%}",
+            "" if row["error"] is None else f"{row['error']:.0e}",
+        ]
+        for row in record["agreement"]
+    ]
+
+
+def _ratios(record: dict[str, Any]) -> Any:
+    """Wall time of each way of collecting over the fused path's, in the same dtype."""
+    fused = {
+        (row["lanes"], row["dtype"]): row["wall_ms"]["median"] for row in _measured(record) if row["name"] == "fused"
+    }
+    for row in _measured(record):
+        if ("loop" in row["name"] or "scan" in row["name"] or "thread" in row["name"]) and (
+            row["lanes"],
+            row["dtype"],
+        ) in fused:
+            times = row["wall_ms"]["median"] / fused[row["lanes"], row["dtype"]]
+            yield [row["name"], f"{row['lanes']:,}", row["dtype"], _number(times)]
+
+
+def _measured(record: dict[str, Any]) -> list[dict[str, Any]]:
+    return [row for row in record["programs"] if "wall_ms" in row]
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[i]) for row in [headings, *rows]) for i in range(len(headings))]
+    lines = [
+        "| "
+        + " | ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
+        + " |"
+        for row in [headings, *rows]
+    ]
+    rule = "|".join("-" * (w + 2) if i == 0 else "-" * (w + 1) + ":" for i, w in enumerate(widths))
+    return "\n".join([lines[0], f"|{rule}|", *lines[1:]])
+
+
+def _number(x: float | None) -> str:
+    """Three digits."""
+    if x is None:
+        return ""
+    return f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
+
+
+def _whole(x: float | None) -> str:
+    return "" if x is None else f"{x:,.0f}"
