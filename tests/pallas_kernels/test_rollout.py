@@ -32,6 +32,18 @@ def test_the_kernel_and_the_scan_walk_by_the_rules(tiles, widths, lanes, length,
     check(walk, after, steps, "float32")
 
 
+@pytest.mark.parametrize("tiles", [ONE, Tiles(lanes=8, warps=4)])
+def test_the_ends_of_the_uniform_numbers_choose_the_first_and_the_last_possible_action(tiles):
+    walk = random_walk((16, 45), 40, 4)
+    walk.policy.layers[-1].bias[0] = -300.0  # in float32 the first action's probability is 0
+    walk.draws[:2], walk.draws[2:] = 0.0, np.nextafter(np.float32(1), 0)
+    for backend in ("interpret", "xla"):
+        after, steps = run(*walk.arguments(), backend=backend, products="float32", tiles=tiles)
+        assert (np.asarray(steps.actions)[:2] == 1).all()
+        assert (np.asarray(steps.actions)[2:] < 45).all()  # also where the sum of all exceeds the last partial sum
+        check(walk, after, steps, "float32")
+
+
 @pytest.mark.parametrize("tiles", [ONE, Tiles(lanes=8, warps=4, columns=16)])
 def test_vmap_over_seeds_walks_each_seed_by_the_rules(tiles):
     first, *others = walks = [random_walk((20, 12, 5), 3, 15, seed=seed) for seed in range(3)]
