@@ -17,6 +17,7 @@ from jaxrl_trade.rollout import collect_ppo
 
 sys.path.append(str(Path(__file__).parents[1] / "scripts"))
 import benchmark
+import benchmark_programs as programs
 import thread_per_episode
 
 TINY = ["--n", "4", "--steps", "8", "--bars", "300", "--repeats", "2", "--dtypes", "float32"]
@@ -29,12 +30,12 @@ def test_all_is_measured_but_what_fails_and_the_ways_of_collecting_agree(
     def broken(*_: object) -> None:
         raise RuntimeError("no update today\nfor many reasons")
 
-    monkeypatch.setattr(benchmark, "update_step", broken)
+    monkeypatch.setattr(programs, "update_step", broken)
     benchmark.main([*TINY, "--out", str(tmp_path / "b.json"), "--markdown", str(tmp_path / "b.md")])
     out, page = capsys.readouterr().out, (tmp_path / "b.md").read_text()
     record = json.loads((tmp_path / "b.json").read_text())
     rows = {row["name"].strip(): row for row in record["programs"]}
-    assert rows.pop(benchmark.PPO_ITERATION)["error"] == "RuntimeError: no update today"
+    assert rows.pop(programs.PPO_ITERATION)["error"] == "RuntimeError: no update today"
     assert out.count("no update today") == 2  # where it failed, and in the table
     assert len(rows) == 10
     for name, row in rows.items():
@@ -47,7 +48,7 @@ def test_all_is_measured_but_what_fails_and_the_ways_of_collecting_agree(
         assert name in page
     each_once = 8 * 4 * (3 * 4 + 2 * 1 + 2 * 4)  # [L, N]: 3 float32 and 2 bool in, 2 float32 out
     assert 0 <= rows["advantages"]["bytes"] - each_once <= 64  # XLA adds a pointer a result
-    assert {row["name"] for row in record["agreement"]} == {benchmark.IN_LOOP, benchmark.FUSED}
+    assert {row["name"] for row in record["agreement"]} == {programs.IN_LOOP, programs.FUSED}
     for row in record["agreement"]:
         assert row["same_actions"] == row["same_lanes"] == 1.0
         assert row["error"] < 1e-5  # float32, 8 steps
@@ -56,25 +57,25 @@ def test_all_is_measured_but_what_fails_and_the_ways_of_collecting_agree(
 
 def test_a_ppo_iteration_takes_the_state_that_the_benchmark_begins_with() -> None:
     options = benchmark.parse(TINY)
-    market = benchmark.random_market(options.bars)
-    world = benchmark.starting_world(market, benchmark.random_weights(options.config), 4)
-    every = {program.name: program for program in benchmark.programs(4, market, options)}
+    market = programs.random_market(options.bars)
+    world = programs.starting_world(market, programs.random_weights(), 4)
+    every = {program.name: program for program in programs.programs(4, options)}
     world["state"] = jax.eval_shape(every["begin"].function, *every["begin"].inputs(world))
-    iteration = every[benchmark.PPO_ITERATION]
+    iteration = every[programs.PPO_ITERATION]
     after, _ = jax.eval_shape(iteration.function, *iteration.inputs(world))
     assert jax.tree.structure(after) == jax.tree.structure(world["state"])
 
 
 def test_multiplications_are_the_networks_weights() -> None:
     def parameters(widths: tuple[int, ...]) -> int:
-        return benchmark.multiplications(widths) + sum(widths[1:])
+        return programs.multiplications(widths) + sum(widths[1:])
 
-    documented = {benchmark.ACTOR: 18_221, benchmark.CRITIC: 364_929, benchmark.CURIOSITY: 4_384}
+    documented = {programs.ACTOR: 18_221, programs.CRITIC: 364_929, programs.CURIOSITY: 4_384}
     assert {widths: parameters(widths) for widths in documented} == documented
     # as many bars as rows: all of the actor's products but those with the spread, which never changes
-    assert benchmark.actor_flop(10, 10) == 2 * 10 * (benchmark.multiplications(benchmark.ACTOR) - 128)
+    assert programs.actor_flop(10, 10) == 2 * 10 * (programs.multiplications(programs.ACTOR) - 128)
     # forward, at the weights, at the inputs of every layer but the first
-    assert benchmark.training_flop((5, 3, 2), 1) == 2 * (21 + 21 + 6)
+    assert programs.training_flop((5, 3, 2), 1) == 2 * (21 + 21 + 6)
 
 
 def test_differences_are_taken_in_lanes_whose_actions_are_all_equal() -> None:
@@ -97,8 +98,8 @@ def test_one_thread_per_episode_collects_what_the_scan_collects(tmp_path: Path) 
         barrier_loss_mult=0.994,
     )
     config = PPOConfig(env=rules, n_episodes=4, timesteps_per_episode=130)
-    market, shape = benchmark.random_market(200), (130, 4)
-    weights = benchmark.random_weights(config)
+    market, shape = programs.random_market(200), (130, 4)
+    weights = programs.random_weights()
     weights.actor["policy_output"]["bias"] = 4.0 * (np.arange(45) > 27).astype(np.float32)  # long for more than a bar
     key = jax.random.key(5)
     starts, restarts = (market.draw_starts(key, size, 60) for size in ((4,), shape))
