@@ -4,6 +4,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 HEADINGS = ("", "wall ms", "spread", "kernels ms", "launches", "floor ms", "M steps/s", "memory MiB", "compile s")
+COLUMNS = (
+    "Wall: a call with its arguments on the device, launch included; spread: (largest − smallest) / median. Kernels: the "
+    "sum of kernel and copy durations in a profiler trace of one call. Floor: the larger of bytes over bandwidth (every "
+    "array in or out once) and FLOP over rate (matrix products only), by the ceilings of the same run. Memory: arguments, "
+    "results and temporaries of the compiled program. Compile: while all the others compile, too. The passes are those of "
+    "the fused path; one without matrix products stands in the first table of its N only. One CUDA thread per episode is "
+    "`scripts/thread_per_episode.cu`, float32, timed by CUDA's events, fewer times than the others."
+)
 COMPARED = ("", "N", "dtype", "equal actions", "lanes all equal", "advantages differ by")
 
 
@@ -33,13 +41,15 @@ def summary(record: dict[str, Any]) -> str:
 
 def markdown(record: dict[str, Any]) -> str:
     """The section of a page."""
-    peak = f"; at most {record['peak_mib']:,.0f} MiB were held on the device" if record["peak_mib"] else ""
+    peak = f", at most {record['peak_mib']:,.0f} MiB held on the device" if record["peak_mib"] else ""
     head = (
-        f"{record['device']}, JAX {record['jax']}, Python {record['python']}, {record['cpus']} CPU cores; "
-        f"L = {record['steps']}, a random market of {record['bars']:,} bars and {record['features']} features, "
-        f"medians of {record['repeats']} calls; `scripts/benchmark.py`, {record['seconds']:.0f} s in all{peak}."
+        f"{record['device']}, JAX {record['jax']}, Python {record['python']}, {record['cpus']} CPU cores. "
+        f"Collections of {record['steps']} steps on a random market of {record['bars']:,} bars and {record['features']} "
+        f"features, preset plan, networks as shipped; medians of {record['repeats']} calls. `scripts/benchmark.py` made "
+        f"these tables in {record['seconds']:.0f} s{peak}."
     )
-    return f"## {record['platform'].upper()}\n\n{head}\n\n{summary(record)}\n\n{tables(record, record['episodes'])}\n"
+    parts = [f"## {record['platform'].upper()}", head, COLUMNS, summary(record), tables(record, record["episodes"])]
+    return "\n\n".join(parts) + "\n"
 
 
 def _cells(row: dict[str, Any], steps: int) -> list[str]:

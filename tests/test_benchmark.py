@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from jaxrl_trade import env
-from jaxrl_trade.config import EnvConfig, PPOConfig
+from jaxrl_trade.config import EnvConfig, PPOConfig, PPOHypers, RewardScales
 from jaxrl_trade.rollout import collect_ppo
 
 sys.path.append(str(Path(__file__).parents[1] / "scripts"))
@@ -89,20 +89,21 @@ def test_differences_are_taken_in_lanes_whose_actions_are_all_equal() -> None:
 @pytest.mark.skipif(CXX is None, reason="needs a C++ compiler")
 def test_one_thread_per_episode_collects_what_the_scan_collects(tmp_path: Path) -> None:
     rules = EnvConfig(
-        episode_length=60,
+        episode_length=110,  # more than the diversity window
         initial_capital=120.0,
         max_position=1.5,
-        ruin_fraction=0.98,
+        ruin_fraction=0.95,
         barrier_max_bars=7,
         barrier_profit_mult=1.006,
         barrier_loss_mult=0.994,
     )
-    config = PPOConfig(env=rules, n_episodes=4, timesteps_per_episode=130)
-    market, shape = programs.random_market(200), (130, 4)
+    hypers = PPOHypers(reward=RewardScales(curiosity_max_reward=10.0))  # no bonus is cut
+    config = PPOConfig(env=rules, hypers=hypers, n_episodes=4, timesteps_per_episode=130)
+    market, shape = programs.random_market(300), (130, 4)
     weights = programs.random_weights()
     weights.actor["policy_output"]["bias"] = 4.0 * (np.arange(45) > 27).astype(np.float32)  # long for more than a bar
     key = jax.random.key(5)
-    starts, restarts = (market.draw_starts(key, size, 60) for size in ((4,), shape))
+    starts, restarts = (market.draw_starts(key, size, 110) for size in ((4,), shape))
     uniforms = jax.random.uniform(key, shape)
     expected, _ = collect_ppo(
         weights,
