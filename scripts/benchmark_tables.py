@@ -3,7 +3,18 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-HEADINGS = ("", "wall ms", "spread", "kernels ms", "launches", "floor ms", "M steps/s", "memory MiB", "compile s")
+HEADINGS = (
+    "",
+    "wall ms",
+    "spread",
+    "kernels ms",
+    "launches",
+    "floor ms",
+    "bound by",
+    "M steps/s",
+    "memory MiB",
+    "compile s",
+)
 COLUMNS = (
     "Wall: a call with its arguments on the device, launch included; spread: (largest − smallest) / median. Kernels: the "
     "sum of kernel and copy durations in a profiler trace of one call. Floor: the larger of bytes over bandwidth (every "
@@ -64,6 +75,7 @@ def _cells(row: dict[str, Any], steps: int) -> list[str]:
         _number(row.get("kernels_ms")),
         _whole(row.get("launches")),
         _number(row.get("floor_ms")),
+        "" if "floor_ms" not in row else "bytes" if row["floor_ms"] == row["bytes_ms"] else "FLOP",
         _number(row["lanes"] * steps / wall["median"] / 1e3),
         _whole(sum(row["memory_mib"].values()) if "memory_mib" in row else None),
         _number(row.get("compile_s")),
