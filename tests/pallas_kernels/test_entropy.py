@@ -83,13 +83,6 @@ def test_the_longest_window_is_exact_to_1e_5():
     np.testing.assert_allclose(actual, brute_force(history, ages), rtol=0, atol=1e-5)
 
 
-def test_vmap_over_seeds_counts_each_seed():
-    histories, steps = map(np.stack, zip(*(random_history(6, 10, 3, 4, seed=seed) for seed in range(2)), strict=True))
-    actual = jax.vmap(lambda h, s: run(h, s, 4))(histories, steps)
-    for i in range(2):
-        np.testing.assert_allclose(actual[i], brute_force(histories[i], steps[i]), rtol=0, atol=ATOL)
-
-
 def test_a_longer_window_goes_to_xla_or_is_refused_by_name():
     history, steps = random_history(4097, 2, 3, 5)
     np.testing.assert_allclose(run(history, steps, 5, "auto"), brute_force(history, steps), rtol=0, atol=ATOL)

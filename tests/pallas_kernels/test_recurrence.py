@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import pallas_kernels as pk
-from pallas_kernels import recurrence
 
 
 def random_steps(length, lanes, seed=0):
     rng = np.random.default_rng(seed)
     discounts = np.where(rng.random((length, lanes)) < 0.1, 0.0, rng.uniform(0.8, 1.0, (length, lanes)))
     return rng.normal(size=(length, lanes)).astype(np.float32), discounts.astype(np.float32)
-
-
-@functools.partial(jax.jit, static_argnames=("backend", "group"))
-def run(x, discounts, backend, group=recurrence._GROUP):
-    """group: steps loaded at once; few of them compile faster."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recurrence, "_GROUP", group)
-        return pk.discounted_sums(x, discounts, backend)
 
 
 def from_the_definition(x, discounts):
@@ -41,16 +30,9 @@ def from_the_definition(x, discounts):
 @pytest.mark.parametrize(("length", "lanes"), [(1, 3), (45, 33)])  # no whole group, three of them
 def test_sums_are_those_of_the_definition(length, lanes, backend):
     x, discounts = random_steps(length, lanes)
-    actual = run(x, discounts, backend)
+    actual = jax.jit(pk.discounted_sums, static_argnums=2)(x, discounts, backend)
     expected = from_the_definition(x, discounts)
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * np.abs(expected).max())  # float32
-
-
-def test_vmap_over_seeds_sums_each_seed():
-    x, discounts = map(np.stack, zip(*(random_steps(20, 3, seed) for seed in range(2)), strict=True))
-    actual = jax.vmap(lambda x, d: run(x, d, "interpret", group=4))(x, discounts)
-    for i in range(2):
-        np.testing.assert_allclose(actual[i], from_the_definition(x[i], discounts[i]), rtol=0, atol=1e-5)
 
 
 def test_its_derivative_is_an_error_that_names_xla():

@@ -44,8 +44,7 @@ def test_the_ends_of_the_uniform_numbers_choose_the_first_and_the_last_possible_
         check(walk, after, steps, "float32")
 
 
-@pytest.mark.parametrize("tiles", [ONE, Tiles(lanes=8, warps=4, columns=16)])
-def test_vmap_over_seeds_walks_each_seed_by_the_rules(tiles):
+def test_vmap_over_seeds_walks_each_seed_by_the_rules():
     first, *others = walks = [random_walk((20, 12, 5), 3, 15, seed=seed) for seed in range(3)]
     for other in others:
         other.tables, other.effects = first.tables, first.effects
@@ -54,7 +53,7 @@ def test_vmap_over_seeds_walks_each_seed_by_the_rules(tiles):
     @jax.jit
     @jax.vmap
     def together(policy, *rest):
-        return run(policy, tables, effects, *rest, backend="interpret", products="float32", tiles=tiles)
+        return run(policy, tables, effects, *rest, backend="interpret", products="float32", tiles=ONE)
 
     own = [(walk.policy, walk.state, walk.draws, walk.restarts) for walk in walks]
     results = together(*jax.tree.map(lambda *x: jnp.stack(x), *own))

@@ -174,13 +174,12 @@ def test_a_network_that_is_too_wide_is_scanned_and_the_log_says_so_once(caplog):
     params, state = jt.init_ppo(jax.random.key(0), config, MARKET.n_features), begin(0, config)
 
     def traced(config):
-        def run(key):
-            return jt.collect_ppo(params, MARKET, state, key, config, backend="interpret")
-
-        return str(jax.make_jaxpr(run)(jax.random.key(0)))
+        draws = jnp.zeros((config.timesteps_per_episode, N))
+        arguments = (params.actor, MARKET, state.account, draws, jnp.zeros_like(draws, int))
+        return str(jax.make_jaxpr(lambda *a: sequential.rollout_actor(*a, config, "interpret"))(*arguments))
 
     sequential._log_once.cache_clear()
-    with caplog.at_level(logging.INFO, logger="jaxrl_trade"), tiles(ONE):
+    with caplog.at_level(logging.INFO, logger="jaxrl_trade"):
         assert "name=rollout" not in traced(config)
         assert "name=rollout" not in traced(dataclasses.replace(config, timesteps_per_episode=3))
         (record,) = caplog.records
