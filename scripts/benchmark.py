@@ -107,7 +107,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     options.trained = options.n or TRAINED
     options.n = [128] if options.quick else options.n or list(EPISODES)
-    if min(*options.n, options.steps, options.repeats, 1) < 1 or options.bars <= options.steps + 1:
+    if min(*options.n, options.steps, options.repeats) < 1 or options.bars <= options.steps + 1:
         parser.error("--n, --steps and --repeats must be 1 or more, and --bars more than the steps of an episode")
     return options
 
