@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from jaxrl_trade import collectives
 from jaxrl_trade.config import Scalar
 
 Array = jax.Array
@@ -76,10 +77,12 @@ def add(replay: Replay, rows: Any, td_errors: Array, exponent: Scalar) -> Replay
     )
 
 
-def sample(replay: Replay, key: Array, batch_size: int, beta: Scalar) -> Sample:
+def sample(replay: Replay, key: Array, batch_size: int, beta: Scalar, axis: str | None = None) -> Sample:
     """Rows drawn in proportion to their priorities, with replacement, one from each of `batch_size` equal strata.
 
-    The importance weight of a row with probability P is (size x P)^-beta, over the batch's largest.
+    The importance weight of a row with probability P is (size x P)^-beta, over the batch's largest. Along `axis` several programs
+    have a replay each, equally filled, and equal parts of one batch: then the largest is that of all parts, while size x P is the
+    same in a part as in the whole.
     """
     total = replay.sums[0].sum()
     u = jax.random.uniform(key, (batch_size,), total.dtype)
@@ -87,7 +90,9 @@ def sample(replay: Replay, key: Array, batch_size: int, beta: Scalar) -> Sample:
     index, drawn = find(replay.sums, mass)
     weights = (replay.size * (drawn / total)) ** -jnp.asarray(beta, total.dtype)
     return Sample(
-        rows=jax.tree.map(lambda held: held[index], replay.rows), index=index, weights=weights / weights.max()
+        rows=jax.tree.map(lambda held: held[index], replay.rows),
+        index=index,
+        weights=weights / collectives.largest(weights.max(), axis),
     )
 
 

@@ -28,12 +28,14 @@ ABOVE = {
     "pallas_kernels": ("jaxrl_trade",),
     "jaxrl_trade/config.py": ("jaxrl_trade",),
     "jaxrl_trade/bars": tuple(
-        f"jaxrl_trade.{x}" for x in ("market", "env", "networks", "rollout", "agents", "train", "cli")
+        f"jaxrl_trade.{x}" for x in ("market", "env", "networks", "rollout", "agents", "train", "scale", "cli")
     ),
-    "jaxrl_trade/env": tuple(f"jaxrl_trade.{x}" for x in ("networks", "rollout", "agents", "train", "cli")),
-    "jaxrl_trade/networks": tuple(f"jaxrl_trade.{x}" for x in ("env", "rollout", "agents", "train", "cli")),
-    "jaxrl_trade/rollout": tuple(f"jaxrl_trade.{x}" for x in ("agents", "train", "cli")),
-    "jaxrl_trade/agents": tuple(f"jaxrl_trade.{x}" for x in ("train", "cli")),
+    "jaxrl_trade/env": tuple(f"jaxrl_trade.{x}" for x in ("networks", "rollout", "agents", "train", "scale", "cli")),
+    "jaxrl_trade/networks": tuple(f"jaxrl_trade.{x}" for x in ("env", "rollout", "agents", "train", "scale", "cli")),
+    "jaxrl_trade/rollout": tuple(f"jaxrl_trade.{x}" for x in ("agents", "train", "scale", "cli")),
+    "jaxrl_trade/agents": tuple(f"jaxrl_trade.{x}" for x in ("train", "scale", "cli")),
+    "jaxrl_trade/scale": tuple(f"jaxrl_trade.{x}" for x in ("train.loop", "train.session", "cli")),
+    "jaxrl_trade/collectives.py": ("jaxrl_trade",),
 }
 
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from jaxrl_trade import collectives
 from jaxrl_trade.config import AgentConfig, Scalar
 from jaxrl_trade.market import Market
 from jaxrl_trade.rollout.hoisted import prediction_errors
@@ -29,6 +30,7 @@ def update(
     order: Array,
     learning_rate: Scalar,
     config: AgentConfig,
+    axis: str | None = None,
 ) -> tuple[Any, Any, Array]:
     """One pass of minibatches over M collected transitions.
 
@@ -40,6 +42,7 @@ def update(
       order: `[minibatches, M / minibatches]` int32, a permutation of the transitions.
       learning_rate: of Adam.
       config: of the run.
+      axis: that the transitions are divided over, see `collectives`; None: they are all here.
 
     Returns:
       params, opt_state, and the mean loss before each step.
@@ -51,8 +54,9 @@ def update(
     def step(carry: tuple[Any, Any], rows: Array) -> tuple[tuple[Any, Any], Array]:
         params, opt_state = carry
         value, gradient = jax.value_and_grad(loss)(params, rows)
+        gradient = collectives.mean(gradient, axis)
         updates, opt_state = optimiser(learning_rate).update(gradient, opt_state)
         return (optax.apply_updates(params, updates), opt_state), value
 
     (params, opt_state), losses = jax.lax.scan(step, (params, opt_state), order)
-    return params, opt_state, losses.mean()
+    return params, opt_state, collectives.mean(losses.mean(), axis)

@@ -15,7 +15,7 @@ import optax
 from flax import struct
 
 import pallas_kernels as pk
-from jaxrl_trade import networks
+from jaxrl_trade import collectives, networks
 from jaxrl_trade import replay as replays
 from jaxrl_trade.agents.optimisation import optimiser
 from jaxrl_trade.config import DQNConfig, DQNHypers, Scalar
@@ -102,6 +102,7 @@ def update(
     beta: Scalar,
     hypers: DQNHypers,
     config: DQNConfig,
+    axis: str | None = None,
 ) -> tuple[Learner, Replay, Losses]:
     """`config.gradient_steps` steps on batches from the replay; each renews its rows' priorities and moves the target network.
 
@@ -113,6 +114,8 @@ def update(
       beta: exponent of the importance weights.
       hypers: traced.
       config: of the run.
+      axis: that replay and batches are divided over, see `collectives`: every program draws an equal part of each batch from
+        its own replay. None: they are here.
 
     Returns:
       The learner, the replay, and the losses' means over the steps.
@@ -120,8 +123,8 @@ def update(
 
     def step(carry: tuple[Learner, Replay], key: Array) -> tuple[tuple[Learner, Replay], Losses]:
         learner, replay = carry
-        drawn = replays.sample(replay, key, config.batch_size, beta)
-        learner, errors, losses = gradient_step(learner, gather(drawn.rows), drawn.weights, hypers, config)
+        drawn = replays.sample(replay, collectives.own_key(key, axis), config.batch_size, beta, axis)
+        learner, errors, losses = gradient_step(learner, gather(drawn.rows), drawn.weights, hypers, config, axis)
         replay = replays.set_priorities(replay, drawn.index, errors, hypers.priority_exponent)
         return (learner, replay), losses
 
@@ -130,16 +133,20 @@ def update(
 
 
 def gradient_step(
-    learner: Learner, batch: Batch, weights: Array, hypers: DQNHypers, config: DQNConfig
+    learner: Learner, batch: Batch, weights: Array, hypers: DQNHypers, config: DQNConfig, axis: str | None = None
 ) -> tuple[Learner, Array, Losses]:
-    """The learner after one step on a batch, the TD errors `[B]` before it, and its losses."""
+    """The learner after one step on a batch, the TD errors `[B]` before it, and its losses.
+
+    Along `axis` every program has an equal part of the batch; the step and the losses are those of all of it.
+    """
     (loss, errors), gradient = jax.value_and_grad(td_loss, has_aux=True)(
         learner.dueling, learner.target, batch, weights, hypers, config
     )
+    gradient, loss, td_error = collectives.mean((gradient, loss, jnp.abs(errors).mean()), axis)
     updates, opt = optimiser(hypers.learning_rate, hypers.max_grad_norm).update(gradient, learner.opt)
     dueling = optax.apply_updates(learner.dueling, updates)
     moved = Learner(dueling=dueling, target=soft_update(learner.target, dueling, hypers.tau), opt=opt)
-    losses = Losses(loss=loss, td_error=jnp.abs(errors).mean(), grad_norm=optax.tree.norm(gradient))
+    losses = Losses(loss=loss, td_error=td_error, grad_norm=optax.tree.norm(gradient))
     return moved, errors, losses
 
 

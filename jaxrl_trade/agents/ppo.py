@@ -16,7 +16,7 @@ import optax
 from flax import struct
 
 import pallas_kernels as pk
-from jaxrl_trade import networks
+from jaxrl_trade import collectives, networks
 from jaxrl_trade.agents.optimisation import flatten, optimiser, shuffle
 from jaxrl_trade.config import PPOConfig, PPOHypers
 
@@ -94,6 +94,7 @@ def update(
     key: Array,
     hypers: PPOHypers,
     config: PPOConfig,
+    axis: str | None = None,
 ) -> tuple[Learner, Losses]:
     """`epochs` passes of shuffled minibatches over one collection.
 
@@ -104,12 +105,15 @@ def update(
       key: of the shuffles.
       hypers: traced; learning_rate already scaled by the schedule.
       config: of the run.
+      axis: that the experience is divided over, see `collectives`: gradients, advantages and losses are of all of it, and
+        minibatch k is that of every program together. None: it is all here.
 
     Returns:
       The learner, and its losses: means over the minibatches that were not skipped, `ratio_deviation` of the very first.
     """
-    rows = dataclasses.replace(rows, advantages=normalise(rows.advantages))
-    orders = jax.vmap(lambda k: shuffle(k, len(rows.actions), config.minibatches))(jax.random.split(key, config.epochs))
+    rows = dataclasses.replace(rows, advantages=normalise(rows.advantages, axis))
+    keys = jax.vmap(lambda k: collectives.own_key(k, axis))(jax.random.split(key, config.epochs))
+    orders = jax.vmap(lambda k: shuffle(k, len(rows.actions), config.minibatches))(keys)
     actor, actor_opt, restore_actor = flatten(learner.actor, learner.actor_opt)
     critic, critic_opt, restore_critic = flatten(learner.critic, learner.critic_opt)
     flat = Learner(actor=actor, critic=critic, actor_opt=actor_opt, critic_opt=critic_opt)
@@ -122,9 +126,9 @@ def update(
     def step(carry: tuple[Learner, Array], index: Array) -> tuple[tuple[Learner, Array], tuple[Array, Array]]:
         learner, is_stopped = carry
         batch = jax.tree.map(lambda x: x[index], rows)
-        moved, losses = _minibatch_step(learner, trees, observe(index), batch, hypers, config)
+        moved, losses = _minibatch_step(learner, trees, observe(index), batch, hypers, config, axis)
         if config.target_kl is not None:
-            is_stopped = is_stopped | (losses.kl > config.target_kl)
+            is_stopped = is_stopped | (collectives.mean(losses.kl, axis) > config.target_kl)
             moved = jax.tree.map(lambda new, old: jnp.where(is_stopped, old, new), moved, learner)
         return (moved, is_stopped), (jnp.stack(jax.tree.leaves(losses)), jnp.logical_not(is_stopped))
 
@@ -132,19 +136,30 @@ def update(
     (flat, _), (stacked, is_used) = jax.lax.scan(step, (flat, jnp.zeros((), bool)), batches)
     losses = Losses(*stacked.T)  # one array through the scan: eight would take a launch each
     used = is_used.at[0].set(True)  # the first minibatch is reported even if its KL stopped the update
-    mean = jax.tree.map(lambda x: jnp.sum(jnp.where(used, x, 0.0)) / used.sum(), losses)
-    return trees(flat), dataclasses.replace(mean, ratio_deviation=losses.ratio_deviation[0])
+    mean = collectives.mean(jax.tree.map(lambda x: jnp.sum(jnp.where(used, x, 0.0)) / used.sum(), losses), axis)
+    deviation = collectives.largest(losses.ratio_deviation[0], axis)
+    return trees(flat), dataclasses.replace(mean, ratio_deviation=deviation)
 
 
-def normalise(advantages: Array) -> Array:
-    """(A - mean) / (population standard deviation + 1e-8)."""
-    return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+def normalise(advantages: Array, axis: str | None = None) -> Array:
+    """(A - mean) / (population standard deviation + 1e-8), both of all programs' advantages."""
+    mean, variance = collectives.mean(advantages.mean(), axis), collectives.variance(advantages, axis)
+    return (advantages - mean) / (jnp.sqrt(variance) + 1e-8)
 
 
 def _minibatch_step(
-    learner: Learner, trees: Callable[[Learner], Learner], obs: Array, rows: Rows, hypers: PPOHypers, config: PPOConfig
+    learner: Learner,
+    trees: Callable[[Learner], Learner],
+    obs: Array,
+    rows: Rows,
+    hypers: PPOHypers,
+    config: PPOConfig,
+    axis: str | None,
 ) -> tuple[Learner, Losses]:
-    """One step of both networks, whose weights and optimiser states are vectors; `trees` gives them their layers."""
+    """One step of both networks, whose weights and optimiser states are vectors; `trees` gives them their layers.
+
+    The losses are of this program's rows alone, the norms of the gradients of all rows.
+    """
 
     def loss_of_actor(vector: Array) -> tuple[Array, dict[str, Array]]:
         return actor_loss(trees(dataclasses.replace(learner, actor=vector)).actor, obs, rows, hypers, config)
@@ -154,6 +169,8 @@ def _minibatch_step(
 
     actor_gradient, report = jax.grad(loss_of_actor, has_aux=True)(learner.actor)
     loss, critic_gradient = jax.value_and_grad(loss_of_critic)(learner.critic)
+    # before they are clipped: one program with all rows would clip their mean, too
+    actor_gradient, critic_gradient = collectives.mean((actor_gradient, critic_gradient), axis)
     adam = optimiser(hypers.learning_rate, hypers.max_grad_norm)
     actor_updates, actor_opt = adam.update(actor_gradient, learner.actor_opt)
     critic_updates, critic_opt = adam.update(critic_gradient, learner.critic_opt)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 import pallas_kernels as pk
-from jaxrl_trade import networks
+from jaxrl_trade import collectives, networks
 from jaxrl_trade.config import DQNConfig, DQNHypers, Scalar
 from jaxrl_trade.env import diversity
 from jaxrl_trade.env.trading import EnvState
@@ -35,6 +35,7 @@ def collect_dqn(
     actions: Any = None,
     uniforms: Any = None,
     restart_bars: Any = None,
+    axis: str | None = None,
 ) -> tuple[DQNExperience, EnvState]:
     """L = `config.timesteps_per_episode` steps of the N episodes in `state`, complete with targets and TD errors.
 
@@ -50,6 +51,7 @@ def collect_dqn(
       actions: `[L, N]` int32, forces the actions; None chooses them.
       uniforms: `[L, N, 2]` in [0, 1), instead of drawing them: whether to explore, and where to.
       restart_bars: `[L, N]` int32 valid starts, instead of drawing them.
+      axis: that all episodes are divided over, see `collectives`; these N get the draws they would get beside the others.
 
     Returns:
       The experience, and the state to go on from.
@@ -62,10 +64,12 @@ def collect_dqn(
     hypers = config.hypers if hypers is None else hypers
     target = params.dueling if target is None else target
     epsilon = hypers.epsilon_start if epsilon is None else epsilon
-    return _collect(params, market, state, key, hypers, target, epsilon, actions, uniforms, restart_bars, config=config)
+    return _collect(
+        params, market, state, key, hypers, target, epsilon, actions, uniforms, restart_bars, config=config, axis=axis
+    )
 
 
-@functools.partial(jax.jit, static_argnames="config")
+@functools.partial(jax.jit, static_argnames=("config", "axis"))
 def _collect(
     params: DQNParams,
     market: Market,
@@ -79,14 +83,19 @@ def _collect(
     restart_bars: Array | None,
     *,
     config: DQNConfig,
+    axis: str | None,
 ) -> tuple[DQNExperience, EnvState]:
     env = config.env
     shape = (config.timesteps_per_episode, state.account.bar.shape[0])
     key_uniforms, key_restarts = jax.random.split(key, 2)
     if restart_bars is None:
-        restart_bars = market.draw_starts(key_restarts, shape, env.episode_length)
+        restart_bars = collectives.share(
+            lambda whole: market.draw_starts(key_restarts, whole, env.episode_length), shape, 1, axis
+        )
     if uniforms is None:
-        uniforms = jax.random.uniform(key_uniforms, (*shape, 2), market.close.dtype)
+        uniforms = collectives.share(
+            lambda whole: jax.random.uniform(key_uniforms, whole, market.close.dtype), (*shape, 2), 1, axis
+        )
     q = sequential.network_policy(networks.dueling(config), params.dueling, market, shape[0] * shape[1])
 
     def policy(bar: Array, account_values: Array) -> Array:

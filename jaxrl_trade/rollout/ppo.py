@@ -8,6 +8,7 @@ from typing import Any, get_args
 import jax
 import jax.numpy as jnp
 
+from jaxrl_trade import collectives
 from jaxrl_trade.advantages import gae
 from jaxrl_trade.config import Backend, PPOConfig, PPOHypers
 from jaxrl_trade.env import diversity
@@ -32,6 +33,7 @@ def collect_ppo(
     actions: Any = None,
     uniforms: Any = None,
     restart_bars: Any = None,
+    axis: str | None = None,
 ) -> tuple[Experience, EnvState]:
     """L = `config.timesteps_per_episode` steps of the N episodes in `state`, complete with advantages.
 
@@ -47,6 +49,7 @@ def collect_ppo(
       actions: `[L, N]` int32, forces the actions; None samples them.
       uniforms: `[L, N]` in [0, 1), instead of drawing them.
       restart_bars: `[L, N]` int32 valid starts, instead of drawing them.
+      axis: that all episodes are divided over, see `collectives`; these N get the draws they would get beside the others.
 
     Returns:
       The experience, and the state to go on from.
@@ -59,10 +62,12 @@ def collect_ppo(
         raise ValueError(f"backend = {backend!r} must be one of {', '.join(map(repr, get_args(Backend)))}")
     check_draws(actions, uniforms, restart_bars, state, market, config)
     hypers = config.hypers if hypers is None else hypers
-    return _collect(params, market, state, key, hypers, actions, uniforms, restart_bars, config=config, backend=backend)
+    return _collect(
+        params, market, state, key, hypers, actions, uniforms, restart_bars, config=config, backend=backend, axis=axis
+    )
 
 
-@functools.partial(jax.jit, static_argnames=("config", "backend"))
+@functools.partial(jax.jit, static_argnames=("config", "backend", "axis"))
 def _collect(
     params: PPOParams,
     market: Market,
@@ -75,14 +80,19 @@ def _collect(
     *,
     config: PPOConfig,
     backend: Backend,
+    axis: str | None,
 ) -> tuple[Experience, EnvState]:
     env = config.env
     shape = (config.timesteps_per_episode, state.account.bar.shape[0])
     key_uniforms, key_restarts = jax.random.split(key, 2)
     if restart_bars is None:
-        restart_bars = market.draw_starts(key_restarts, shape, env.episode_length)
+        restart_bars = collectives.share(
+            lambda whole: market.draw_starts(key_restarts, whole, env.episode_length), shape, 1, axis
+        )
     if uniforms is None:
-        uniforms = jax.random.uniform(key_uniforms, shape, market.close.dtype)
+        uniforms = collectives.share(
+            lambda whole: jax.random.uniform(key_uniforms, whole, market.close.dtype), shape, 1, axis
+        )
     draws = uniforms if actions is None else jnp.asarray(actions, jnp.int32)
     account, steps = sequential.rollout_actor(params.actor, market, state.account, draws, restart_bars, config, backend)
     t = hoisted.transitions(steps, state.account, state.window, market, config, backend)

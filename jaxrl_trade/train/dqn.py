@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from jaxrl_trade import env, replay
+from jaxrl_trade import collectives, env, replay
 from jaxrl_trade.agents import curiosity, dqn
 from jaxrl_trade.agents.optimisation import shuffle
 from jaxrl_trade.config import DQNConfig, DQNHypers
@@ -51,6 +51,12 @@ class DQNState:
         """The weights of the two networks."""
         return DQNParams(dueling=self.learner.dueling, curiosity=self.curiosity)
 
+    @classmethod
+    def layout(cls, whole: Any, share: Any) -> DQNState:
+        """Of several programs: what each holds `whole` and alike, and what holds the `share` of its own episodes."""
+        held = Replay(rows=share, sums=share, next=whole, size=whole)  # one each, all filled alike
+        return cls(learner=whole, curiosity=whole, curiosity_opt=whole, replay=held, env=share, key=whole, update=whole)
+
 
 @struct.dataclass
 class DQNMetrics:
@@ -74,11 +80,13 @@ class DQNMetrics:
     nonfinite: Array  # index of the first of TERMS that is not finite, or -1
 
 
-def init_state(key: Array, market: Market, config: DQNConfig) -> DQNState:
-    """Fresh weights, optimisers and episodes, and an empty replay."""
+def init_state(key: Array, market: Market, config: DQNConfig, axis: str | None = None) -> DQNState:
+    """Fresh weights, optimisers and episodes, and an empty replay; `axis` is that of `update_step`."""
     key_params, key_starts, key_run = jax.random.split(key, 3)
     params = init_dqn(key_params, config, market.n_features)
-    starts = market.draw_starts(key_starts, (config.n_episodes,), config.env.episode_length)
+    starts = collectives.share(
+        lambda whole: market.draw_starts(key_starts, whole, config.env.episode_length), (config.n_episodes,), 0, axis
+    )
     return DQNState(
         learner=dqn.init(params.dueling),
         curiosity=params.curiosity,
@@ -96,17 +104,28 @@ def update_step(
     market: Market,
     config: DQNConfig,
     actions: Array | None = None,
+    axis: str | None = None,
 ) -> tuple[DQNState, DQNMetrics]:
-    """One collection into the replay and the updates of both networks; `actions [L, N]` forces the actions (tests)."""
+    """One collection into the replay and the updates of both networks.
+
+    Args:
+      state: weights, optimisers, replay and N episodes.
+      hypers: traced.
+      market: the bars.
+      config: of the run, or of this program's share of it.
+      actions: `[L, N]` int32, forces the actions (tests).
+      axis: name of a mapped axis of programs like this one, each with N episodes of the run and their replay; they take the step
+        together, see `collectives`. None: the run is here.
+    """
     key, key_collect, key_update, key_curiosity = jax.random.split(state.key, 4)
     epsilon = dqn.epsilon(state.update, hypers, config)
     beta = dqn.importance(state.update, hypers, config)
     experience, env_state = collect_dqn(
-        state.params, market, state.env, key_collect, config, hypers, state.learner.target, epsilon, actions
+        state.params, market, state.env, key_collect, config, hypers, state.learner.target, epsilon, actions, axis=axis
     )
     rows, errors = jax.tree.map(jnp.ravel, (experience.memory, experience.td_errors))
     filled = replay.add(state.replay, rows, errors, hypers.priority_exponent)
-    learner, filled, losses = _learn(state.learner, filled, market, key_update, beta, hypers, config)
+    learner, filled, losses = _learn(state.learner, filled, market, key_update, beta, hypers, config, axis)
     t = experience.transitions
     model, model_opt, model_loss = curiosity.update(
         state.curiosity,
@@ -114,9 +133,10 @@ def update_step(
         market,
         t.bar.reshape(-1),
         hoisted.directions(t, config).reshape(-1),
-        shuffle(key_curiosity, t.bar.size, config.gradient_steps),
+        shuffle(collectives.own_key(key_curiosity, axis), t.bar.size, config.gradient_steps),
         hypers.curiosity_learning_rate,
         config,
+        axis,
     )
     after = DQNState(
         learner=learner,
@@ -137,17 +157,19 @@ def update_step(
         (learner.dueling, learner.target, model),
     )
     return after, DQNMetrics(
-        **measures.account(experience),
+        **measures.account(experience, axis),
         epsilon=epsilon,
         importance=beta,
         replay=filled.size / config.replay_capacity,
-        q=(experience.targets + experience.td_errors).mean(),
-        explained_variance=measures.explained_variance(experience.targets + experience.td_errors, experience.targets),
+        q=collectives.mean((experience.targets + experience.td_errors).mean(), axis),
+        explained_variance=measures.explained_variance(
+            experience.targets + experience.td_errors, experience.targets, axis
+        ),
         loss=losses.loss,
         td_error=losses.td_error,
         curiosity_loss=model_loss,
         grad_norm=losses.grad_norm,
-        nonfinite=measures.first_nonfinite(terms),
+        nonfinite=measures.first_nonfinite(terms, axis),
     )
 
 
@@ -170,6 +192,7 @@ def _learn(
     beta: Array,
     hypers: DQNHypers,
     config: DQNConfig,
+    axis: str | None,
 ) -> tuple[dqn.Learner, Replay, dqn.Losses]:
     """The gradient steps, once the replay holds `learning_starts` rows."""
 
@@ -183,7 +206,7 @@ def _learn(
         )
 
     def learn(learner: dqn.Learner, filled: Replay) -> tuple[dqn.Learner, Replay, dqn.Losses]:
-        return dqn.update(learner, filled, gather, key, beta, hypers, config)
+        return dqn.update(learner, filled, gather, key, beta, hypers, config, axis)
 
     def wait(learner: dqn.Learner, filled: Replay) -> tuple[dqn.Learner, Replay, dqn.Losses]:
         zero = jnp.zeros((), filled.sums[0].dtype)

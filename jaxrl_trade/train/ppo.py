@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from jaxrl_trade import env
+from jaxrl_trade import collectives, env
 from jaxrl_trade.agents import curiosity, ppo
 from jaxrl_trade.agents.optimisation import shuffle
-from jaxrl_trade.config import PPOConfig, PPOHypers, Scalar
+from jaxrl_trade.config import Backend, PPOConfig, PPOHypers, Scalar
 from jaxrl_trade.market import Market
 from jaxrl_trade.networks import PPOParams, init_ppo
 from jaxrl_trade.rollout import Experience, collect_ppo, hoisted
@@ -54,6 +54,11 @@ class PPOState:
         """The weights of the three networks."""
         return PPOParams(actor=self.learner.actor, critic=self.learner.critic, curiosity=self.curiosity)
 
+    @classmethod
+    def layout(cls, whole: Any, share: Any) -> PPOState:
+        """Of several programs: what each holds `whole` and alike, and what holds the `share` of its own episodes."""
+        return cls(learner=whole, curiosity=whole, curiosity_opt=whole, env=share, key=whole, update=whole)
+
 
 @struct.dataclass
 class PPOMetrics:
@@ -77,11 +82,13 @@ class PPOMetrics:
     nonfinite: Array  # index of the first of TERMS that is not finite, or -1
 
 
-def init_state(key: Array, market: Market, config: PPOConfig) -> PPOState:
-    """Fresh weights, optimisers and episodes."""
+def init_state(key: Array, market: Market, config: PPOConfig, axis: str | None = None) -> PPOState:
+    """Fresh weights, optimisers and episodes; `axis` is that of `update_step`."""
     key_params, key_starts, key_run = jax.random.split(key, 3)
     params = init_ppo(key_params, config, market.n_features)
-    starts = market.draw_starts(key_starts, (config.n_episodes,), config.env.episode_length)
+    starts = collectives.share(
+        lambda whole: market.draw_starts(key_starts, whole, config.env.episode_length), (config.n_episodes,), 0, axis
+    )
     return PPOState(
         learner=ppo.init(params.actor, params.critic),
         curiosity=params.curiosity,
@@ -98,10 +105,25 @@ def update_step(
     market: Market,
     config: PPOConfig,
     actions: Array | None = None,
+    backend: Backend = "auto",
+    axis: str | None = None,
 ) -> tuple[PPOState, PPOMetrics]:
-    """One collection and the updates of the three networks on it; `actions [L, N]` forces the actions (tests)."""
+    """One collection and the updates of the three networks on it.
+
+    Args:
+      state: weights, optimisers and N episodes.
+      hypers: traced.
+      market: the bars.
+      config: of the run, or of this program's share of it.
+      actions: `[L, N]` int32, forces the actions (tests).
+      backend: of the collection.
+      axis: name of a mapped axis of programs like this one, each with N episodes of the run; they take the step together, see
+        `collectives`. None: the run is here.
+    """
     key, key_collect, key_update, key_curiosity = jax.random.split(state.key, 4)
-    experience, env_state = collect_ppo(state.params, market, state.env, key_collect, config, hypers, actions=actions)
+    experience, env_state = collect_ppo(
+        state.params, market, state.env, key_collect, config, hypers, backend, actions, axis=axis
+    )
     rate = scheduled(state.update, config)
     learner, losses = ppo.update(
         state.learner,
@@ -110,6 +132,7 @@ def update_step(
         key_update,
         dataclasses.replace(hypers, learning_rate=hypers.learning_rate * rate),
         config,
+        axis,
     )
     t = experience.transitions
     model, model_opt, model_loss = curiosity.update(
@@ -118,9 +141,10 @@ def update_step(
         market,
         t.bar.reshape(-1),
         hoisted.directions(t, config).reshape(-1),
-        shuffle(key_curiosity, t.bar.size, config.minibatches),
+        shuffle(collectives.own_key(key_curiosity, axis), t.bar.size, config.minibatches),
         hypers.curiosity_learning_rate * rate,
         config,
+        axis,
     )
     after = PPOState(
         learner=learner,
@@ -130,7 +154,7 @@ def update_step(
         key=key,
         update=state.update + 1,
     )
-    return after, measure(experience, losses, model_loss, after.params, config)
+    return after, measure(experience, losses, model_loss, after.params, axis)
 
 
 def make_train_ppo(
@@ -160,7 +184,7 @@ def scheduled(update: Array, config: PPOConfig) -> Scalar:
 
 
 def measure(
-    experience: Experience, losses: ppo.Losses, curiosity_loss: Array, params: PPOParams, config: PPOConfig
+    experience: Experience, losses: ppo.Losses, curiosity_loss: Array, params: PPOParams, axis: str | None
 ) -> PPOMetrics:
     """The update's scalars."""
     t = experience.transitions
@@ -177,17 +201,17 @@ def measure(
         params,
     )
     return PPOMetrics(
-        **measures.account(experience),
+        **measures.account(experience, axis),
         entropy=losses.entropy,
         kl=losses.kl,
         clip_fraction=losses.clip_fraction,
-        explained_variance=measures.explained_variance(experience.values, experience.returns),
+        explained_variance=measures.explained_variance(experience.values, experience.returns, axis),
         actor_loss=losses.actor_loss,
         value_loss=losses.value_loss,
         curiosity_loss=curiosity_loss,
         actor_grad_norm=losses.actor_grad_norm,
         critic_grad_norm=losses.critic_grad_norm,
-        nonfinite=measures.first_nonfinite(terms),
+        nonfinite=measures.first_nonfinite(terms, axis),
     )
 
 

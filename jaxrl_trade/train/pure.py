@@ -39,7 +39,13 @@ def make_train(
 
 
 def run_updates(
-    update_step: Callable[..., Any], state: Any, hypers: Any, market: Market, config: Any, updates: int
+    update_step: Callable[..., Any],
+    state: Any,
+    hypers: Any,
+    market: Market,
+    config: Any,
+    updates: int,
+    actions: Array | None = None,
 ) -> tuple[Any, Any]:
-    """`updates` update steps in one program; metrics `[updates]`."""
-    return jax.lax.scan(lambda s, _: update_step(s, hypers, market, config), state, length=updates)
+    """`updates` update steps in one program; metrics `[updates]`. `actions [updates, L, N]` forces the actions (tests)."""
+    return jax.lax.scan(lambda s, a: update_step(s, hypers, market, config, a), state, actions, length=updates)

@@ -1,0 +1,40 @@
+"""What the runs of this folder share: sizes, forced actions, and what one device does that has the minibatches of eight."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxrl_trade as jt
+
+DEVICES, EPISODES, LENGTH, UPDATES = 8, 16, 12, 3
+OWN = EPISODES // DEVICES
+RULES = jt.EnvConfig.net(episode_length=9, diversity_window=8)  # episodes end, and start afresh, within a collection
+EXECUTORS = ("shard_map", "pmap", "vmap")
+
+
+def forced(*shape: int) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(0).integers(0, RULES.n_actions, shape), jnp.int32)
+
+
+def union_of_shuffles(key, n_rows, minibatches):
+    """Minibatch k of all devices, as rows of the whole collection: device d has its columns d OWN to (d + 1) OWN."""
+    parts = []
+    for device in range(DEVICES):
+        order = jax.random.permutation(jax.random.fold_in(key, device), n_rows // DEVICES)
+        step, column = order // OWN, order % OWN
+        parts.append((step * EPISODES + device * OWN + column).reshape(minibatches, -1))
+    return jnp.concatenate(parts, axis=1)
+
+
+def data(tree):
+    """In NumPy, typed keys as their data."""
+    is_key = lambda x: jnp.issubdtype(x.dtype, jax.dtypes.prng_key)  # noqa: E731
+    return jax.tree.map(lambda x: np.asarray(jax.random.key_data(x) if is_key(x) else x), tree)
+
+
+def assert_same(actual, expected, tolerance=1e-10):
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance), data(actual), data(expected)
+    )

@@ -1,0 +1,28 @@
+"""Runs the tests in eight/ in a process that simulates eight devices on the CPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from tests.scaling.conftest import DEVICES
+
+ROOT = Path(__file__).parents[2]
+# halves the compilation; JAX 0.11 no longer knows it, and an unknown flag ends the process
+QUICK = "--xla_cpu_use_fusion_emitters=false" if version("jax").startswith("0.10.") else ""
+
+
+@pytest.mark.parametrize(
+    "which", ["not slow", pytest.param("slow", marks=[pytest.mark.slow, pytest.mark.timeout(1200)])]
+)
+def test_on_eight_devices(which):
+    flags = f"{os.environ['XLA_FLAGS']} {DEVICES} {QUICK}"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", which, "tests/scaling/eight"]
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
