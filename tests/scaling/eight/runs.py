@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import jaxrl_trade as jt
 
@@ -12,6 +13,7 @@ DEVICES, EPISODES, LENGTH, UPDATES = 8, 16, 12, 3
 OWN = EPISODES // DEVICES
 RULES = jt.EnvConfig.net(episode_length=9, diversity_window=8)  # episodes end, and start afresh, within a collection
 EXECUTORS = ("shard_map", "pmap", "vmap")
+FIRST_QUICKLY = ("shard_map", *(pytest.param(name, marks=pytest.mark.slow) for name in EXECUTORS[1:]))
 
 
 def forced(*shape: int) -> jax.Array:
@@ -26,6 +28,12 @@ def union_of_shuffles(key, n_rows, minibatches):
         step, column = order // OWN, order % OWN
         parts.append((step * EPISODES + device * OWN + column).reshape(minibatches, -1))
     return jnp.concatenate(parts, axis=1)
+
+
+def random_weights(init, seed):
+    """Normal numbers of standard deviation 0.3 in the shapes that `init` gives, whose compilation takes seconds."""
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda x: jnp.asarray(rng.normal(0.0, 0.3, x.shape), x.dtype), jax.eval_shape(init))
 
 
 def data(tree):

@@ -19,6 +19,7 @@ from tests.rollout.markets import random_market
 from tests.scaling.eight.runs import (
     DEVICES,
     EPISODES,
+    FIRST_QUICKLY,
     LENGTH,
     OWN,
     RULES,
@@ -26,6 +27,7 @@ from tests.scaling.eight.runs import (
     assert_same,
     data,
     forced,
+    random_weights,
     union_of_shuffles,
 )
 
@@ -109,7 +111,7 @@ def alone(start):
     return state.replace(replay=replay.Replay(rows, sums, np.int32(next_), np.int32(size))), metrics
 
 
-@pytest.mark.parametrize("executor", ["shard_map", pytest.param("pmap", marks=pytest.mark.slow), "vmap"])
+@pytest.mark.parametrize("executor", FIRST_QUICKLY)
 def test_eight_devices_take_the_steps_of_one(executor, start, alone):
     with jax.enable_x64(True):
         program = scale.data_parallel(CONFIG, random_market(), DEVICES, executor)
@@ -141,7 +143,8 @@ def test_the_first_gradient_is_that_of_all_rows():
         next_obs=normal(n_rows, market.n_features + 3),
     )
     weights = jnp.asarray(rng.random(n_rows), jnp.float32)
-    learner = dqn.init(jax.jit(lambda: jt.init_dqn(jax.random.key(0), CONFIG, market.n_features))().dueling)
+    params = random_weights(lambda: jt.init_dqn(jax.random.key(0), CONFIG, market.n_features), seed=1)
+    learner = dqn.init(params.dueling)
 
     def gradient(batch, weights, axis=None):
         moved, _, losses = dqn.gradient_step(learner, batch, weights, CONFIG.hypers, CONFIG, axis)
