@@ -17,7 +17,7 @@ from flax import struct
 
 import pallas_kernels as pk
 from jaxrl_trade import collectives, networks
-from jaxrl_trade.agents.optimisation import flatten, optimiser, shuffle
+from jaxrl_trade.agents.optimisation import flatten, mean_in_chunks, optimiser, shuffle
 from jaxrl_trade.config import PPOConfig, PPOHypers
 
 Array = jax.Array
@@ -164,11 +164,13 @@ def _minibatch_step(
     def loss_of_actor(vector: Array) -> tuple[Array, dict[str, Array]]:
         return actor_loss(trees(dataclasses.replace(learner, actor=vector)).actor, obs, rows, hypers, config)
 
-    def loss_of_critic(vector: Array) -> Array:
+    def loss_of_critic(vector: Array, obs: Array, rows: Rows) -> Array:
         return value_loss(trees(dataclasses.replace(learner, critic=vector)).critic, obs, rows, hypers, config)
 
     actor_gradient, report = jax.grad(loss_of_actor, has_aux=True)(learner.actor)
-    loss, critic_gradient = jax.value_and_grad(loss_of_critic)(learner.critic)
+    loss, critic_gradient = mean_in_chunks(
+        lambda obs, rows: jax.value_and_grad(loss_of_critic)(learner.critic, obs, rows), obs, rows
+    )
     # before they are clipped: one program with all rows would clip their mean, too
     actor_gradient, critic_gradient = collectives.mean((actor_gradient, critic_gradient), axis)
     adam = optimiser(hypers.learning_rate, hypers.max_grad_norm)
