@@ -497,7 +497,9 @@ def test_python_dash_m_is_the_same_command(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("delay", [0.05, 0.4])  # seconds, of some three until the run begins
 def test_an_interrupt_amid_the_imports_ends_the_command_without_a_traceback(delay: float, tmp_path: Path) -> None:
-    code = "import sys, jaxrl_trade.cli as cli; print('ready', flush=True); cli.main()"
+    # a shell starts what it puts into the background with interrupts ignored; these tests may run there
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    code = heard + "import jaxrl_trade.cli as cli; print('ready', flush=True); cli.main()"
     words = [sys.executable, "-c", code, "train", "ppo", "--out", str(tmp_path / "run")]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None

@@ -23,6 +23,7 @@ QUICK = "--xla_cpu_use_fusion_emitters=false" if version("jax").startswith("0.10
 def test_on_eight_devices(which):
     flags = f"{os.environ['XLA_FLAGS']} {DEVICES} {QUICK}"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", which, "tests/scaling/eight"]
-    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}  # not a worker of xdist
+    environment = {**own, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
