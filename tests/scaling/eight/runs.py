@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import jaxrl_trade as jt
+from jaxrl_trade.agents.optimisation import shuffle
 
 DEVICES, EPISODES, LENGTH, UPDATES = 8, 16, 12, 3
 OWN = EPISODES // DEVICES
@@ -24,9 +25,9 @@ def union_of_shuffles(key, n_rows, minibatches):
     """Minibatch k of all devices, as rows of the whole collection: device d has its columns d OWN to (d + 1) OWN."""
     parts = []
     for device in range(DEVICES):
-        order = jax.random.permutation(jax.random.fold_in(key, device), n_rows // DEVICES)
+        order = shuffle(jax.random.fold_in(key, device), n_rows // DEVICES, minibatches)
         step, column = order // OWN, order % OWN
-        parts.append((step * EPISODES + device * OWN + column).reshape(minibatches, -1))
+        parts.append(step * EPISODES + device * OWN + column)
     return jnp.concatenate(parts, axis=1)
 
 

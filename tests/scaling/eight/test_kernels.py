@@ -37,13 +37,31 @@ def alone(start):
     return run(start)
 
 
+@pytest.fixture
+def interpreted(monkeypatch):
+    """Where backend="auto" would take a compiled kernel on a GPU it takes the interpreted one; the modules that asked for one."""
+    original, modules = pk.resolve, set()
+
+    def resolve(backend, *, faster, obstacle=None):
+        if backend != "auto" or not faster or obstacle:
+            return original(backend, faster=faster, obstacle=obstacle)
+        modules.add(sys._getframe(1).f_globals["__name__"].rsplit(".", 1)[-1])
+        return "interpret"
+
+    for module in [pk, *(sys.modules[f"pallas_kernels.{m.name}"] for m in pkgutil.iter_modules(pk.__path__))]:
+        if hasattr(module, "resolve"):
+            monkeypatch.setattr(module, "resolve", resolve)
+    jax.clear_caches()  # what was traced before, and afterwards what is traced now
+    yield modules
+    jax.clear_caches()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_ppo_learns_alike_from_interpreted_kernels(executor, start, alone, monkeypatch):
-    launched = _interpret_what_a_gpu_would_compile(monkeypatch)
+def test_ppo_learns_alike_from_interpreted_kernels(executor, start, alone, interpreted):
     program = scale.data_parallel(CONFIG, random_market(), DEVICES, executor)
     state, metrics = program.advance(jax.tree.map(jnp.copy, start), None, 1, _actions())
-    assert {"sequential", "recurrence", "entropy", "policy_loss"} <= launched
+    assert {"sequential", "recurrence", "entropy", "policy_loss"} <= interpreted
     expected, wanted = alone
     for name in (
         "actor_opt",
@@ -101,23 +119,6 @@ def _compare(executor, gradient, arguments, tolerance):
         mapped(*arguments),
         expected,
     )
-
-
-def _interpret_what_a_gpu_would_compile(monkeypatch):
-    """backend="auto" takes the interpreted kernel where it would take the compiled one on a GPU; the modules that asked for one."""
-    original, launched = pk.resolve, set()
-
-    def resolve(backend, *, faster, obstacle=None):
-        if backend != "auto" or not faster or obstacle:
-            return original(backend, faster=faster, obstacle=obstacle)
-        launched.add(sys._getframe(1).f_globals["__name__"].rsplit(".", 1)[-1])
-        return "interpret"
-
-    modules = [sys.modules[f"pallas_kernels.{m.name}"] for m in pkgutil.iter_modules(pk.__path__)]
-    for module in [pk, *modules]:
-        if hasattr(module, "resolve"):
-            monkeypatch.setattr(module, "resolve", resolve)
-    return launched
 
 
 def _actions():
