@@ -131,10 +131,7 @@ _FORWARD = (
     "jvp, linearize and other forward-mode derivatives of a pallas_kernels function exist only with backend='xla'; "
     "backend 'pallas' and 'interpret' have the first reverse-mode derivative (jax.grad, jax.vjp)"
 )
-_NEVER = (
-    "this pallas_kernels function has a derivative only with backend='xla'; to differentiate the policy, evaluate the "
-    "network on the observations that the rollout visited"
-)
+_NEVER = "this pallas_kernels function has derivatives only with backend='xla'"
 _SECOND = (
     "second derivatives of a pallas_kernels function exist only with backend='xla'; "
     "backend 'pallas' and 'interpret' have the first reverse-mode derivative (jax.grad, jax.vjp)"

@@ -1,6 +1,6 @@
 """Registers, spills and shared memory of every kernel of pallas_kernels, compiled for an H200 on a machine without a GPU.
 
-    python3.11 -m venv aot && aot/bin/pip install jax==0.10.2                # an environment of its own: the plugin
+    python3.11 -m venv aot && aot/bin/pip install jax==0.10.2 flax optax     # an environment of its own: the plugin
     aot/bin/pip install --no-deps jax-cuda13-plugin==0.10.2 jax-cuda13-pjrt==0.10.2 nvidia-cuda-nvcc   # would be seen
     PYTHONPATH=. aot/bin/python scripts/report_registers.py                  # all that tests/.../lower_for_cuda.py lists
     PYTHONPATH=. aot/bin/python scripts/report_registers.py mlp              # those with "mlp" in their name
