@@ -68,9 +68,7 @@ def test_its_derivative_is_an_error_that_says_what_to_do():
         steps = run(policy, *rest, backend=backend, products="float32")[1]
         return jnp.sum(steps.log_probs)
 
-    with pytest.raises(
-        ValueError, match=r"backend='xla'; to differentiate the policy, evaluate the network on the obs"
-    ):
+    with pytest.raises(ValueError, match="has derivatives only with backend='xla'"):
         jax.grad(total)(policy, "interpret")
     gradient = jax.eval_shape(lambda policy: jax.grad(total)(policy, "xla"), policy)
     assert gradient.table.shape == policy.table.shape
