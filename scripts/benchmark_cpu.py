@@ -34,9 +34,9 @@ STEPS = 500
 EPISODES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 # name, config, and how many times Stable-Baselines3's speed is wanted
 TRAINED = (
-    ("the plan's networks, 128 episodes", jt.PPOConfig.net(), 1.6),
     ("the plan's networks, 8 episodes", jt.PPOConfig.net(n_episodes=8), 2.5),
     ("64-64, 32 episodes", jt.PPOConfig.net(n_episodes=32, actor_hidden=(64, 64), critic_hidden=(64, 64)), 8.0),
+    ("the plan's networks, 128 episodes", jt.PPOConfig.net(), 1.6),
 )
 
 
@@ -46,13 +46,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("cpu.json"), help="JSON file to write")
     parser.add_argument("--train", action="store_true", help="train beside Stable-Baselines3, instead of collecting")
     parser.add_argument("--episodes", type=int, nargs="+", default=EPISODES, help="N of the collections")
+    parser.add_argument("--threads", type=int, help="of PyTorch; its own choice when left out, 1 if others are busy")
     parser.add_argument("--repeats", type=int, default=15, help="turns of each side")
     options = parser.parse_args()
     if jax.default_backend() != "cpu":
         raise SystemExit(f"this benchmark is of the CPU; JAX takes {jax.default_backend()}: set JAX_PLATFORMS=cpu")
     market = jt.Market.from_bars(jt.sample_bars())
     cases = []
-    for case in training_cases(market) if options.train else collecting_cases(market, options.episodes):
+    for case in (
+        training_cases(market, options.threads) if options.train else collecting_cases(market, options.episodes)
+    ):
         cases.append(compare(**case, repeats=options.repeats))
         print(row(cases[-1]), flush=True)
         options.out.write_text(json.dumps({**surroundings(), "cases": cases}, indent=1) + "\n")
@@ -80,14 +83,14 @@ def check_agreement(ours: Any, theirs: Any) -> None:
             raise SystemExit(f"the two ways of collecting differ in {name}; {same.mean():.0%} of the lanes act alike")
 
 
-def training_cases(market: jt.Market) -> Iterator[dict[str, Any]]:
+def training_cases(market: jt.Market, threads: int | None) -> Iterator[dict[str, Any]]:
     """One update: a collection and the passes over it."""
     for name, config, wanted in TRAINED:
         yield {
             "name": f"train, {name}",
             "steps": config.total_experiences,
             "ours": our_updates(market, config),
-            "theirs": their_updates(market, config),
+            "theirs": their_updates(market, config, threads),
             "wanted": wanted,
         }
 
@@ -106,7 +109,7 @@ def our_updates(market: jt.Market, config: jt.PPOConfig) -> Run:
     return run
 
 
-def their_updates(market: jt.Market, config: jt.PPOConfig) -> Run:
+def their_updates(market: jt.Market, config: jt.PPOConfig, threads: int | None) -> Run:
     """Stable-Baselines3's PPO on Gym-Trading-Env: the same bars, observation width, actions, networks, batches and epochs."""
     with warnings.catch_warnings():  # gym_trading_env turns every warning of the process into an error
         from gym_trading_env.environments import TradingEnv
@@ -115,6 +118,8 @@ def their_updates(market: jt.Market, config: jt.PPOConfig) -> Run:
     from stable_baselines3 import PPO
     from stable_baselines3.common.vec_env import DummyVecEnv
 
+    if threads is not None:
+        torch.set_num_threads(threads)
     prices = {name: np.asarray(getattr(market, name), float) for name in ("open", "high", "low", "close")}
     features = np.asarray(market.features)
     columns = {f"feature_{i}": features[:, i] for i in range(features.shape[1])}
