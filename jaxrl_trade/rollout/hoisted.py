@@ -21,6 +21,7 @@ from jaxrl_trade.rollout.memory import Reference, seen, then
 
 Array = jax.Array
 MAX_ROWS = 1 << 18  # rows a pass takes at once: bounds the memory of its activations
+CPU_ROWS = 1 << 11  # on a CPU: their activations stay in its caches, a fifth of the critic's time
 
 
 def transitions(
@@ -162,9 +163,10 @@ def critic_values(params: Any, rows: Reference, market: Market, config: PPOConfi
     def evaluate(part: Reference) -> Array:
         return critic.evaluate(params, part.observe(market, config.env), "xla")[..., 0]
 
-    if rows.bar.size <= MAX_ROWS:
+    most = CPU_ROWS if jax.default_backend() == "cpu" else MAX_ROWS
+    if rows.bar.size <= most:
         return evaluate(rows)
-    return jax.lax.map(evaluate, rows, batch_size=MAX_ROWS)
+    return jax.lax.map(evaluate, rows, batch_size=most)
 
 
 def in_chunks(function: Any, *rows: Any) -> Array:

@@ -152,7 +152,8 @@ def test_a_table_of_curiosity_and_single_rows_give_the_same_bonus(collected, mon
 
 def test_large_passes_in_chunks_give_the_same_values(collected, monkeypatch):
     config, params, experience, _, _, _, _ = collected
-    monkeypatch.setattr(hoisted, "MAX_ROWS", 7 * N)  # 40 steps: five chunks of 7, and 5 left over
+    for most in ("MAX_ROWS", "CPU_ROWS"):
+        monkeypatch.setattr(hoisted, most, 7 * N)  # 40 steps: five chunks of 7, and 5 left over
     value, next_value = hoisted.values(params.critic, experience.transitions, MARKET, config, "auto")
     np.testing.assert_allclose(value, experience.values, atol=1e-6)
     np.testing.assert_allclose(next_value, experience.next_values, atol=1e-6)
