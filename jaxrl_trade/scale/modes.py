@@ -113,8 +113,9 @@ def seeds(config: AgentConfig, market: Market, devices: int | None = None, execu
     agent = _checked(config, market)
     team = Team.of(executor, devices)
     market = team.replicate(market)
+    # one after the other: under vmap, two simulated devices on a CPU of two cores waited for each other for ever
     begin = team.map(
-        lambda keys, market: jax.vmap(lambda key: agent.init_state(key, market, config))(keys), (SHARE, WHOLE), SHARE
+        lambda keys, market: jax.lax.map(lambda key: agent.init_state(key, market, config), keys), (SHARE, WHOLE), SHARE
     )
 
     def init(keys: Array) -> Any:
