@@ -113,7 +113,7 @@ def seeds(config: AgentConfig, market: Market, devices: int | None = None, execu
     agent = _checked(config, market)
     team = Team.of(executor, devices)
     market = team.replicate(market)
-    # one after the other: under vmap, two simulated devices on a CPU of two cores waited for each other for ever
+    # one after the other: batches of QR decompositions on two simulated devices of a two-core CPU wait for each other for ever
     begin = team.map(
         lambda keys, market: jax.lax.map(lambda key: agent.init_state(key, market, config), keys), (SHARE, WHOLE), SHARE
     )
