@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -13,15 +12,13 @@ import pytest
 from tests.scaling.conftest import DEVICES
 
 ROOT = Path(__file__).parents[2]
-# halves the compilation; JAX 0.11 no longer knows it, and an unknown flag ends the process
-QUICK = "--xla_cpu_use_fusion_emitters=false" if version("jax").startswith("0.10.") else ""
 
 
 @pytest.mark.parametrize(
     "which", ["not slow", pytest.param("slow", marks=[pytest.mark.slow, pytest.mark.timeout(1200)])]
 )
 def test_on_eight_devices(which):
-    flags = f"{os.environ['XLA_FLAGS']} {DEVICES} {QUICK}"
+    flags = f"{os.environ['XLA_FLAGS']} {DEVICES}"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", which, "tests/scaling/eight"]
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}  # not a worker of xdist
     environment = {**own, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
