@@ -42,8 +42,8 @@ class Plan:
 
     @property
     def operand(self) -> Any:
-        """The dtype of what is multiplied and kept."""
-        return operand(self.products)
+        """The dtype of what is multiplied and kept; the tensor cores themselves round float32 to TF32."""
+        return jnp.bfloat16 if self.products == "bfloat16" else jnp.float32
 
     @property
     def programs(self) -> int:
@@ -61,11 +61,6 @@ class Padded(NamedTuple):
 
     w: tuple[Any, ...]
     b: tuple[Any, ...]
-
-
-def operand(products: Products) -> Any:
-    """The dtype of a product's operands; the tensor cores themselves round float32 to TF32."""
-    return jnp.bfloat16 if products == "bfloat16" else jnp.float32
 
 
 def make_plan(layers: Layers, batch: int, negative_slope: float, products: Products) -> Plan:

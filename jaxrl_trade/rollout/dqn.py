@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 import pallas_kernels as pk
-from jaxrl_trade import collectives, networks
+from jaxrl_trade import networks
 from jaxrl_trade.config import DQNConfig, DQNHypers, Scalar
 from jaxrl_trade.env import diversity
 from jaxrl_trade.env.trading import EnvState
@@ -17,7 +17,7 @@ from jaxrl_trade.market import Market
 from jaxrl_trade.networks import DQNParams
 from jaxrl_trade.nstep import bundle
 from jaxrl_trade.rollout import hoisted, sequential
-from jaxrl_trade.rollout.draws import check_draws
+from jaxrl_trade.rollout.draws import check_draws, complete
 from jaxrl_trade.rollout.memory import DQNExperience, Memory, seen, then
 
 Array = jax.Array
@@ -86,17 +86,8 @@ def _collect(
     axis: str | None,
 ) -> tuple[DQNExperience, EnvState]:
     env = config.env
-    shape = (config.timesteps_per_episode, state.account.bar.shape[0])
-    key_uniforms, key_restarts = jax.random.split(key, 2)
-    if restart_bars is None:
-        restart_bars = collectives.share(
-            lambda whole: market.draw_starts(key_restarts, whole, env.episode_length), shape, 1, axis
-        )
-    if uniforms is None:
-        uniforms = collectives.share(
-            lambda whole: jax.random.uniform(key_uniforms, whole, market.close.dtype), (*shape, 2), 1, axis
-        )
-    q = sequential.network_policy(networks.dueling(config), params.dueling, market, shape[0] * shape[1])
+    uniforms, restart_bars = complete(uniforms, restart_bars, key, state, market, config, axis, per_choice=(2,))
+    q = sequential.network_policy(networks.dueling(config), params.dueling, market, restart_bars.size)
 
     def policy(bar: Array, account_values: Array) -> Array:
         return greedy_logits(q(bar, account_values), epsilon)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,7 @@ from jaxrl_trade.rollout.experience import Transitions
 from jaxrl_trade.rollout.memory import Reference, seen, then
 
 Array = jax.Array
+Rows = TypeVar("Rows")
 MAX_ROWS = 1 << 18  # rows a pass takes at once: bounds the memory of its activations
 CPU_ROWS = 1 << 11  # on a CPU: their activations stay in its caches, a fifth of the critic's time
 
@@ -118,7 +120,8 @@ def curiosity_bonus(params: Any, market: Market, t: Transitions, scales: RewardS
         table = prediction_errors(params, market, bars, jnp.arange(DIRECTIONS), config)
         errors = table[t.bar, direction]
     else:
-        errors = in_chunks(lambda bar, d: prediction_errors(params, market, bar, d, config), t.bar, direction)
+        rows = t.bar.reshape(-1), direction.reshape(-1)
+        errors = in_chunks(lambda r: prediction_errors(params, market, *r, config), rows, MAX_ROWS).reshape(t.bar.shape)
     return jnp.minimum(errors, scales.curiosity_max_reward)
 
 
@@ -163,15 +166,11 @@ def critic_values(params: Any, rows: Reference, market: Market, config: PPOConfi
     def evaluate(part: Reference) -> Array:
         return critic.evaluate(params, part.observe(market, config.env), "xla")[..., 0]
 
-    most = CPU_ROWS if jax.default_backend() == "cpu" else MAX_ROWS
-    if rows.bar.size <= most:
-        return evaluate(rows)
-    return jax.lax.map(evaluate, rows, batch_size=most)
+    return in_chunks(evaluate, rows, CPU_ROWS if jax.default_backend() == "cpu" else MAX_ROWS)
 
 
-def in_chunks(function: Any, *rows: Any) -> Array:
-    """`function` over rows `[L, N, ...]`, at most about MAX_ROWS of them at a time."""
-    length, n_episodes = jax.tree.leaves(rows)[0].shape[:2]
-    if length * n_episodes <= MAX_ROWS:
-        return function(*rows)
-    return jax.lax.map(lambda step: function(*step), rows, batch_size=max(1, MAX_ROWS // n_episodes))
+def in_chunks(function: Callable[[Rows], Array], rows: Rows, most: int) -> Array:
+    """`function` over rows, a pytree of `[B]`, at most `most` of them at a time."""
+    if jax.tree.leaves(rows)[0].size <= most:
+        return function(rows)
+    return jax.lax.map(function, rows, batch_size=most)

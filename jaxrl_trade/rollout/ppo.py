@@ -8,7 +8,6 @@ from typing import Any, get_args
 import jax
 import jax.numpy as jnp
 
-from jaxrl_trade import collectives
 from jaxrl_trade.advantages import gae
 from jaxrl_trade.config import Backend, PPOConfig, PPOHypers
 from jaxrl_trade.env import diversity
@@ -16,7 +15,7 @@ from jaxrl_trade.env.trading import EnvState
 from jaxrl_trade.market import Market
 from jaxrl_trade.networks import PPOParams
 from jaxrl_trade.rollout import hoisted, sequential
-from jaxrl_trade.rollout.draws import check_draws
+from jaxrl_trade.rollout.draws import check_draws, complete
 from jaxrl_trade.rollout.experience import Experience
 
 Array = jax.Array
@@ -83,16 +82,7 @@ def _collect(
     axis: str | None,
 ) -> tuple[Experience, EnvState]:
     env = config.env
-    shape = (config.timesteps_per_episode, state.account.bar.shape[0])
-    key_uniforms, key_restarts = jax.random.split(key, 2)
-    if restart_bars is None:
-        restart_bars = collectives.share(
-            lambda whole: market.draw_starts(key_restarts, whole, env.episode_length), shape, 1, axis
-        )
-    if uniforms is None:
-        uniforms = collectives.share(
-            lambda whole: jax.random.uniform(key_uniforms, whole, market.close.dtype), shape, 1, axis
-        )
+    uniforms, restart_bars = complete(uniforms, restart_bars, key, state, market, config, axis)
     draws = uniforms if actions is None else jnp.asarray(actions, jnp.int32)
     account, steps = sequential.rollout_actor(params.actor, market, state.account, draws, restart_bars, config, backend)
     t = hoisted.transitions(steps, state.account, state.window, market, config, backend)
