@@ -21,7 +21,8 @@ import numpy as np
 
 from jaxrl_trade.backtesting.ledger import Fills, Ledger, book, no_fills
 from jaxrl_trade.backtesting.metrics import Days, performance
-from jaxrl_trade.backtesting.simulate import NOTHING, dearest_taker, first_fill
+from jaxrl_trade.backtesting.orders import dearest_taker
+from jaxrl_trade.backtesting.steps import NOTHING, first_fill
 from jaxrl_trade.backtesting.tracks import Track
 from jaxrl_trade.config import EnvConfig
 
@@ -53,15 +54,15 @@ class RandomTiming:
     band: Array
 
 
-def hold(exposure: float, track: Track, config: EnvConfig) -> Ledger:
-    """Buys (1), sells (-1) or leaves (0) max_position on the first bar and holds it."""
-    fills = no_fills() if exposure == 0 else _one_fill(*first_fill(exposure, track, config))
+def hold(exposure: float, track: Track, config: EnvConfig, costs: float = 1.0) -> Ledger:
+    """Buys (1), sells (-1) or leaves (0) max_position on the first bar and holds it, at `costs` times the table's costs."""
+    fills = no_fills() if exposure == 0 else _one_fill(*first_fill(exposure, track, config, costs))
     ledger = book(fills, track.close, config.initial_capital)
     ruined = _ruin(ledger.equity, config)
     if ruined is None or not len(fills):
         return ledger
     units, price = -ledger.units[ruined], track.close[ruined]
-    fee = abs(units) * price * dearest_taker(config)[0]
+    fee = abs(units) * price * dearest_taker(config, costs)[0]
     both = _one_fill(units, price, fee, fee, bar=ruined, mark=ruined)
     fills = Fills(**{f: np.concatenate([getattr(fills, f), getattr(both, f)]) for f in vars(fills)})
     return book(fills, track.close, config.initial_capital)

@@ -6,7 +6,7 @@ import pytest
 from jaxrl_trade.backtesting.baselines import hold, random_timing, shifted_equity
 from jaxrl_trade.backtesting.ledger import book
 from jaxrl_trade.backtesting.metrics import days_of
-from jaxrl_trade.backtesting.simulate import dearest_taker
+from jaxrl_trade.backtesting.orders import dearest_taker
 from jaxrl_trade.config import EnvConfig, ExecutionTable
 from tests.backtesting.test_ledger import fills_of
 from tests.backtesting.tracks import random_track, simple_rules, table_of, track_of

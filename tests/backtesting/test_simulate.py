@@ -1,3 +1,5 @@
+import dataclasses
+
 import chex
 import flax.struct
 import jax
@@ -10,7 +12,7 @@ from jaxrl_trade.agents import Policy, actor_policy
 from jaxrl_trade.backtesting import simulate as module
 from jaxrl_trade.backtesting.ledger import book
 from jaxrl_trade.backtesting.results import fills_of
-from jaxrl_trade.backtesting.simulate import NOTHING, simulate
+from jaxrl_trade.backtesting.simulate import NOTHING, Relay, Simulator, replay, simulate
 from jaxrl_trade.config import EnvConfig
 from tests.backtesting.tracks import linear, random_track, scripted, simple_rules, table_of, track_of
 from tests.reference import account as reference
@@ -246,3 +248,77 @@ def test_the_policy_sees_float32_and_the_account_keeps_float64():
     trace = simulate(policy, random_track(8, 10), simple_rules())
     assert trace.equity.dtype == np.float64
     assert not jax.config.jax_enable_x64
+
+
+def test_a_multiple_of_the_costs_is_a_table_of_dearer_orders_and_shows_the_policy_the_same_spread():
+    table = table_of([-1.0, 0.0, 1.0], fee_rate=[0.001, 0.002, 0.003], price_offset=[0.5, 1.0, -1.0])
+    makers = dataclasses.replace(table, is_maker=[False, False, True])
+    dearer = dataclasses.replace(makers, fee_rate=[0.003, 0.006, 0.009], price_offset=[1.5, 3.0, -1.0])
+    config = simple_rules(execution=makers, spread=1e-3)
+    seen, track, actions = [], random_track(9, 40), np.random.default_rng(0).integers(0, 3, 39)
+
+    def policy(obs):
+        seen.append(float(obs[0, -1]))
+        return np.eye(3)[[actions[(len(seen) - 1) % 39]]]
+
+    simulator = Simulator(policy, track, config)
+    simulator.run()
+    tripled = simulator.run(3.0)
+    expected = simulate(scripted(actions, 3), track, dataclasses.replace(config, execution=dearer))
+    for name, mine, theirs in zip(tripled._fields, tripled, expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-12, err_msg=name)
+    assert set(seen) == {float(np.float32(1e-3))}
+
+
+def test_other_costs_compile_nothing_new():
+    track, config = random_track(7, 21), simple_rules()
+    simulator = Simulator(Policy(params=jnp.eye(3)[2], apply=Constant()), track, config)
+    simulator.run()
+    before = module._loop._cache_size()
+    assert simulator.run(5.0).fee.sum() == pytest.approx(5 * simulator.run().fee.sum())
+    assert module._loop._cache_size() == before
+
+
+def test_a_relay_hands_one_account_on_without_a_trade(run):
+    config, track, trace = run
+    again = simulate(Relay([linear(weights_of(2))] * 3, [250, 149, 300]), track, config)
+    for name, mine, theirs in zip(trace._fields, again, trace, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-9, err_msg=name)
+
+
+def test_each_policy_of_a_relay_trades_its_own_bars():
+    always = lambda action: lambda obs: np.eye(3)[[action]]  # noqa: E731
+    trace = simulate(Relay([always(2), always(1), always(0)], [3, 4, 2]), random_track(3, 10), simple_rules())
+    assert trace.action.tolist() == [2] * 3 + [1] * 4 + [0] * 2
+
+
+def test_a_relay_that_does_not_fill_the_range_is_refused():
+    with pytest.raises(ValueError, match=r"2 policies take turns of \[3, 5\] bars, but the range has 9 steps"):
+        simulate(Relay([lambda obs: obs[:, :3]] * 2, [3, 5]), random_track(3, 10), simple_rules())
+
+
+def test_a_replay_of_the_actions_is_the_run(run):
+    config, track, trace = run
+    for name, mine, theirs in zip(trace._fields, replay(trace.action, track, config), trace, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-9, err_msg=name)
+
+
+def test_a_replay_leaves_the_position_where_there_is_no_action():
+    trace = replay(np.array([2, NOTHING, NOTHING, 0]), random_track(3, 5), simple_rules())
+    assert np.flatnonzero(trace.units).tolist() == [0, 3]
+    assert trace.action.tolist() == [2, NOTHING, NOTHING, 0]
+
+
+def test_a_barrier_goes_on_across_a_renewal():
+    # bought at 100 on bar 0 and held: 3 bars later the barrier expires below its entry, though the episode began anew on bar 2
+    rules = simple_rules(sizing="units", barrier_max_bars=3, episode_length=2)
+    trace = replay(np.array([2, 2, 2, 2, 2]), track_of([100.0, 100.5, 99.0, 99.5, 99.0, 99.0]), rules)
+    assert trace.barrier_label.tolist() == [0, 0, -1, 0, 0]
+
+
+def test_the_base_of_the_reward_is_the_log_return_of_the_equity_after_costs():
+    rules = simple_rules(reward_base="equity", episode_length=7)
+    track = random_track(4, 30)
+    trace = replay(np.random.default_rng(1).integers(0, 3, 29), track, rules)
+    equity = book(fills_of(trace), track.close, 1000.0).equity
+    np.testing.assert_allclose(trace.base, 1000 * np.diff(np.log(equity)), rtol=1e-9, atol=1e-9)
