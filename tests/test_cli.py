@@ -103,6 +103,15 @@ def test_train_keeps_what_reproduces_the_run(demo: tuple[Path, str]) -> None:
     assert splits["test"]["end"] == 6225
 
 
+def test_the_policy_of_a_run_acts_on_the_newest_bars(demo: tuple[Path, str]) -> None:
+    policy, bars = jt.load_policy(demo[0]), jt.sample_bars()
+    decision = policy.act(bars, now="2017-12-29 22:00")
+    assert str(decision.time) == "2017-12-29 21:00:00+00:00"
+    assert decision.action == int(np.argmax(policy(decision.obs[None])))
+    assert policy.origin is not None
+    assert policy.origin.steps == (60, 2940, 3000, 900, 2880)  # minutes: an hour, weekends, Christmas
+
+
 def test_backtest_repeats_the_test_of_the_run(demo: tuple[Path, str], capsys: pytest.CaptureFixture) -> None:
     folder, _ = demo
     assert main(["backtest", str(folder), "--json"]) == 0

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 FEATURE_VERSION = 1
 WARMUP = 320  # bars dropped at the start: the slowest feature (rvol_64_z) is first complete at row 319
+HISTORY = 1024  # bars after which the slowest average (ema_dist_144) has forgotten all earlier ones, to 1e-4
 
 # name -> range the feature is clipped to, in the table's order
 FEATURE_RANGES: dict[str, tuple[float, float]] = {
@@ -100,24 +101,48 @@ def features(bars: Bars, tz: str | None = None) -> FeatureTable:
             f"(the first {WARMUP} only warm the indicators up); give a longer file"
         )
     raw = {name: bars.frame[name].to_numpy(np.float64) for name in ("open", "high", "low", "close", "volume")}
-    columns = _columns(raw, bars.times, tz)
+    prices = indicators.Prices.of(**raw)
+    columns = _columns(prices, prices, bars.times, tz)
     values = np.empty((len(bars) - WARMUP, len(FEATURE_NAMES)), order="F")  # filled column by column
     for i, (name, (low, high)) in enumerate(FEATURE_RANGES.items()):
         np.clip(columns[name][WARMUP:], low, high, out=values[:, i])
     return FeatureTable(values=values, names=FEATURE_NAMES, version=FEATURE_VERSION, index=bars.index[WARMUP:])
 
 
-def _columns(raw: dict[str, FloatArray], times: NDArray[np.datetime64], tz: str | None) -> indicators.Columns:
-    """All features by name, `[T]` each, not clipped yet, NaN where a window is not full."""
-    prices = indicators.Prices.of(**raw)
+def last_features(raw: dict[str, FloatArray], times: NDArray[np.datetime64], tz: str | None = None) -> FloatArray:
+    """`[F]`: the row that `features` gives to the last bar, without the others; made for a live loop.
+
+    Args:
+      raw: open, high, low, close and volume, `[T]` float64 each, of more than `WARMUP` clean bars; the last `HISTORY` give
+        what the whole history would, to 1e-4.
+      times: `[T]` datetime64, UTC.
+      tz: as in `features`.
+    """
+    prices, few = indicators.Prices.of(**raw), WARMUP + 1
+    columns = _columns(prices, prices.tail(few), times[-few:], tz)
+    low, high = np.array(list(FEATURE_RANGES.values())).T
+    return np.clip([columns[name][-1] for name in FEATURE_NAMES], low, high)
+
+
+def _columns(
+    prices: indicators.Prices, recent: indicators.Prices, times: NDArray[np.datetime64], tz: str | None
+) -> indicators.Columns:
+    """All features by name, not clipped yet, NaN where a window is not full.
+
+    Args:
+      prices: of all bars, for averages that never quite forget.
+      recent: of all bars too, or of as many as the longest window needs.
+      times: of the bars in `recent`.
+      tz: as in `features`.
+    """
     return (
-        indicators.return_features(prices)
-        | indicators.bar_features(prices)
+        indicators.return_features(recent)
+        | indicators.bar_features(recent)
         | indicators.trend_features(prices)
         | indicators.oscillator_features(prices)
-        | indicators.volatility_features(prices)
-        | indicators.channel_features(prices)
-        | indicators.volume_features(prices)
+        | indicators.volatility_features(recent)
+        | indicators.channel_features(recent)
+        | indicators.volume_features(recent)
         | indicators.clock_features(*_clock(times, tz))
     )
 

@@ -60,6 +60,10 @@ class Prices:
             atr=talib.ATR(high, low, close, timeperiod=14),
         )
 
+    def tail(self, n: int) -> Prices:
+        """The last n bars of every series."""
+        return Prices(**{field.name: getattr(self, field.name)[-n:] for field in dataclasses.fields(self)})
+
     def per_sigma(self, log_change: FloatArray, k: int) -> FloatArray:
         """A log return over k bars in units of its expected size, sigma sqrt(k)."""
         return ratio(log_change, self.sigma * math.sqrt(k))
@@ -145,15 +149,18 @@ def volatility_features(p: Prices) -> Columns:
     log_range_squared = np.log(p.high / p.low) ** 2
     garman_klass = rolling_mean(0.5 * log_range_squared - (2 * math.log(2) - 1) * np.log(p.close / p.open) ** 2, 32)
     middle, half_width = rolling_mean(p.close, 20), 2 * rolling_std(p.close, 20, ddof=0)
+    sizes = {
+        "natr_z": p.atr / p.close,
+        "rvol_16_z": std[16],
+        "rvol_64_z": std[64],
+        "parkinson_32_z": np.sqrt(rolling_mean(log_range_squared, 32) / (4 * math.log(2))),
+        "bb_width_z": 2 * half_width / middle,
+    }
     return {
-        "natr_z": z_score(log(p.atr / p.close)),
-        "rvol_16_z": z_score(log(std[16])),
-        "rvol_64_z": z_score(log(std[64])),
+        **dict(zip(sizes, z_score(log(np.stack(list(sizes.values())))), strict=True)),
         "vol_ratio_16_128": log(std[16]) - log(std[128]),
-        "parkinson_32_z": z_score(log(np.sqrt(rolling_mean(log_range_squared, 32) / (4 * math.log(2))))),
         "gk_cc_ratio_32": log(np.sqrt(np.maximum(garman_klass, 0))) - log(std[32]),
         "bb_pctb_20": p.per_price(p.close - middle, half_width),
-        "bb_width_z": z_score(log(2 * half_width / middle)),
     }
 
 

@@ -76,7 +76,7 @@ class DataReport:
         text += [f"repaired       {count:,} {reason}" for reason, count in self.repaired.items()]
         text += [
             f"time           {self.first:%Y-%m-%d %H:%M:%S} to {self.last:%Y-%m-%d %H:%M:%S} UTC",
-            f"bar size       {_words(self.bar_size)}",
+            f"bar size       {in_words(self.bar_size)}",
             f"bars per year  {self.bars_per_year:,.0f}",
             f"gaps           {self.gaps:,}" + (", the longest:" if self.largest_gaps else ""),
         ]
@@ -250,7 +250,7 @@ def _datetime(ns: np.int64) -> datetime.datetime:
     )
 
 
-def _words(span: datetime.timedelta) -> str:
+def in_words(span: datetime.timedelta) -> str:
     """A span as a person says it: 1 day, 4 hours, 5 minutes; as Python writes it where no unit divides it."""
     for unit, name in ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")):
         count, rest = divmod(span.total_seconds(), unit)

@@ -59,6 +59,17 @@ def to_tensors(network: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return tensors
 
 
+def from_tensors(tensors: Mapping[str, Any], like: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The network of `to_tensors`, in the dtypes of `like`."""
+    return {
+        layer: {
+            "kernel": jnp.asarray(tensors[f"{layer}.weight"].T, values["kernel"].dtype),
+            "bias": jnp.asarray(tensors[f"{layer}.bias"], values["bias"].dtype),
+        }
+        for layer, values in like.items()
+    }
+
+
 def _load(path: Path, like: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     tensors = _read(path)
     expected = {name: value.shape for name, value in to_tensors(like).items()}
@@ -71,13 +82,7 @@ def _load(path: Path, like: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             raise ValueError(
                 f"{name} in {path} has shape {tensors[name].shape}, this network wants {shape} ([out, in])"
             )
-    return {
-        layer: {
-            "kernel": jnp.asarray(tensors[f"{layer}.weight"].T, values["kernel"].dtype),
-            "bias": jnp.asarray(tensors[f"{layer}.bias"], values["bias"].dtype),
-        }
-        for layer, values in like.items()
-    }
+    return from_tensors(tensors, like)
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:

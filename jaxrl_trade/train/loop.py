@@ -14,7 +14,7 @@ from typing import Any, TypedDict, Unpack
 import jax
 import jax.numpy as jnp
 
-from jaxrl_trade.agents import Policy
+from jaxrl_trade.agents import Origin, Policy
 from jaxrl_trade.config import AgentConfig, DQNConfig, PPOConfig
 from jaxrl_trade.market import Market
 from jaxrl_trade.train import run as runs
@@ -217,7 +217,10 @@ def _result(session: Session, history: list[Row], stopped_by: str | None) -> Tra
     choice, params = session.chooser.choose(session.state.params, session.done)
     return TrainResult(
         params=session.state.params,
-        policy=agent_of(session.config).policy(jax.tree.map(jnp.asarray, params), session.config),
+        policy=dataclasses.replace(
+            agent_of(session.config).policy(jax.tree.map(jnp.asarray, params), session.config),
+            origin=Origin.of_market(session.market, session.config.env),
+        ),
         choice=choice,
         state=session.state,
         history=history,

@@ -17,7 +17,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl_trade.agents import Policy
+from jaxrl_trade.agents import Origin, Policy
+from jaxrl_trade.agents.origin import steps_of
 from jaxrl_trade.config import AgentConfig
 from jaxrl_trade.market import Market
 from jaxrl_trade.networks import load_weights
@@ -73,7 +74,8 @@ def create_run(folder: Path, market: Market, config: AgentConfig, key: jax.Array
         )
     make_folder(folder)
     settings = config_to_dict(config)
-    known = {"format": 1, "agent": agent_of(config).name, **_features(market), **provenance(market, key)}
+    agent, steps = agent_of(config).name, list(steps_of(market))
+    known = {"format": 1, "agent": agent, **_features(market), "bar_steps": steps, **provenance(market, key)}
     try:
         write_json(folder / CONFIG, settings)
         write_json(folder / FACTS, {**known, **facts, "config": settings})
@@ -172,7 +174,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
         "n_features": int,
         "market": dict,
     }
-    later: dict[str, Any] = {"config": dict, "resumed": list}  # not in every run
+    later: dict[str, Any] = {"config": dict, "resumed": list, "bar_steps": list}  # not in every run
     if missing := sorted(set(wanted) - set(facts)):
         raise ValueError(f"{folder / FACTS} lacks {', '.join(missing)}; it was not written by this version")
     kinds = {name: kind for name, kind in {**wanted, **later}.items() if name in facts}
@@ -218,7 +220,13 @@ def load_policy(run_folder: str | Path, feature_names: Sequence[str] | None = No
     check_features(folder, facts, FEATURE_NAMES if is_own else feature_names or (), FEATURE_VERSION if is_own else None)
     load_choice(folder)
     params = load_weights(folder / WEIGHTS, _shapes(config, facts["n_features"]))
-    return agent_of(config).policy(params, config)
+    origin = Origin(
+        env=config.env,
+        n_features=facts["n_features"],
+        feature_names=tuple(facts["feature_names"]),
+        steps=tuple(facts.get("bar_steps", ())),
+    )
+    return dataclasses.replace(agent_of(config).policy(params, config), origin=origin)
 
 
 def _settings(folder: Path, facts: Mapping[str, Any]) -> dict[str, Any]:

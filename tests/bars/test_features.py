@@ -9,6 +9,7 @@ import talib
 
 from jaxrl_trade.bars import FEATURE_NAMES, FEATURE_RANGES, FEATURE_VERSION, WARMUP, Bars, features, sample_bars
 from jaxrl_trade.bars.features import _columns
+from jaxrl_trade.bars.indicators import Prices
 from tests.bars import reference
 from tests.bars.builders import random_frame
 
@@ -69,7 +70,8 @@ def worked_out():
 
 def test_the_slowest_feature_is_complete_at_row_319_and_the_first_320_rows_are_dropped(sample):
     raw = {name: sample.frame[name].to_numpy() for name in sample.frame.columns}
-    missing = {name: np.isnan(column) for name, column in _columns(raw, sample.times, None).items()}
+    prices = Prices.of(**raw)
+    missing = {name: np.isnan(column) for name, column in _columns(prices, prices, sample.times, None).items()}
     first = {name: int(np.argmin(column)) for name, column in missing.items()}
     assert max(first.values()) == 319
     assert first["rvol_64_z"] == 64 + 255
