@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from jaxrl_trade.backtesting.inference import MIN_DAYS, DeflatedSharpe, SharpeDifference
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,9 +23,11 @@ _PERCENT = frozenset(
         "exposure",
         "time_in_market",
         "hit_rate",
+        "agent",
+        "buy_and_hold",
     }
 )
-_WHOLE = frozenset({"drawdown_days", "drawdown_bars", "trades"})
+_WHOLE = frozenset({"drawdown_days", "drawdown_bars", "trades", "days"})
 _UNITS = {
     "annual_return": "a year",
     "volatility": "a year",
@@ -54,10 +59,71 @@ def figure(name: str, value: float) -> str:
     return f"{value:,.2f}"
 
 
-def text_table(metrics: pd.DataFrame) -> str:
-    """Metrics down, strategies across, in columns of plain text."""
-    heads = ["", *map(str, metrics.index)]
+Table = tuple[list[str], list[list[str]]]  # heads and rows of cells; the first cell of a row names it
+
+
+def metrics_rows(metrics: pd.DataFrame) -> Table:
+    """Metrics down, strategies across."""
     rows = [[label(str(name)), *(figure(str(name), value) for value in metrics[name])] for name in metrics.columns]
+    return ["", *map(str, metrics.index)], rows
+
+
+def stress_rows(stress: pd.DataFrame) -> Table:
+    """Costs and lateness down."""
+    columns = {
+        "total_return": "agent",
+        "buy_and_hold": "buy and hold",
+        "sharpe": "Sharpe",
+        "max_drawdown": "max drawdown",
+        "trades": "trades",
+    }
+    return _rows(stress, columns, ["the same weights", *columns.values()], lambda name: name.replace(" x ", " × "))
+
+
+def year_rows(by_year: pd.DataFrame) -> Table:
+    """Calendar years down."""
+    columns = {
+        "agent": "agent",
+        "buy_and_hold": "buy and hold",
+        "agent_sharpe": "Sharpe",
+        "buy_and_hold_sharpe": "of buy and hold",
+        "max_drawdown": "max drawdown",
+        "days": "days",
+    }
+    return _rows(by_year, columns, ["year", *columns.values()], str)
+
+
+def sharpe_note(found: SharpeDifference) -> str:
+    """The interval of the Sharpe difference, in a sentence."""
+    if math.isnan(found.low):
+        why = f"{found.days} days are too few" if found.days < MIN_DAYS else "one of the two does not move"
+        return f"Sharpe less that of buy and hold: no interval, {why}."
+    return (
+        f"Sharpe less that of buy and hold: {found.difference:+.2f}, {100 * found.confidence:.0f} % interval {found.low:+.2f} to "
+        f"{found.high:+.2f} (stationary bootstrap of {found.days} days, blocks of {found.block} on average)."
+    )
+
+
+def deflated_note(found: DeflatedSharpe) -> str:
+    """The deflated Sharpe ratio, in a sentence."""
+    if math.isnan(found.probability):
+        return "Deflated Sharpe ratio: none, for want of days or of movement."
+    trials = "1 trial" if found.trials == 1 else f"the best of {found.trials:,} trials"
+    return (
+        f"Deflated Sharpe ratio: {100 * found.probability:.0f} % likely to be above 0, as {trials} "
+        f"(worthless ones reach {found.threshold:.2f})."
+    )
+
+
+def reward_note(correlation: float) -> str:
+    """The correlation of reward and equity, in a sentence."""
+    if math.isnan(correlation):
+        return "Reward and change of the equity: no correlation to give."
+    return f"Reward and change of the equity, step by step: correlation {correlation:.2f}."
+
+
+def text_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in columns of plain text."""
     widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
     lines = []
     for row in [heads, *rows]:
@@ -65,3 +131,7 @@ def text_table(metrics: pd.DataFrame) -> str:
         lines.append("  ".join(cells).rstrip())
     lines.insert(1, "─" * max(map(len, lines)))
     return "\n".join(lines)
+
+
+def _rows(table: pd.DataFrame, columns: dict[str, str], heads: list[str], name: Callable[[Any], str]) -> Table:
+    return heads, [[name(key), *(figure(c, row[c]) for c in columns)] for key, row in table.to_dict("index").items()]

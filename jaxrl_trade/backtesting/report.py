@@ -11,7 +11,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from jaxrl_trade.backtesting.charts import MAX_POINTS, Chart, charts, training_charts
-from jaxrl_trade.backtesting.formats import figure, label
+from jaxrl_trade.backtesting.formats import figure, label, metrics_rows
 from jaxrl_trade.backtesting.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -124,13 +124,8 @@ def _training(curves: Sequence[Chart]) -> str:
 
 
 def _metrics_table(report: BacktestReport) -> str:
-    heads = [str(name) for name in report.metrics.index]
-    rows = [
-        [label(str(name)), *(figure(str(name), value) for value in report.metrics[name])]
-        for name in report.metrics.columns
-    ]
-    heads = [f"{name} (median)" if name == "random timing" else name for name in heads]
-    return _table(["", *heads], rows)
+    heads, rows = metrics_rows(report.metrics)
+    return _table([f"{name} (median)" if name == "random timing" else name for name in heads], rows)
 
 
 def _config_table(report: BacktestReport) -> str:

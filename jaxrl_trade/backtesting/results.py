@@ -1,7 +1,4 @@
-"""`backtest` and `evaluate`: a policy on bars it has not seen, judged by its ledger against the baselines.
-
-`backtest` gives a person everything; `evaluate` gives the training loop three numbers from the same account and ledger.
-"""
+"""What a backtest found, in frames and figures, in words, and in files."""
 
 from __future__ import annotations
 
@@ -15,19 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxrl_trade.backtesting import baselines, ledger, metrics
-from jaxrl_trade.backtesting.baselines import RandomTiming
-from jaxrl_trade.backtesting.ledger import Fills, Ledger
-from jaxrl_trade.backtesting.metrics import Days
-from jaxrl_trade.backtesting.simulate import NOTHING, Trace, simulate
-from jaxrl_trade.backtesting.tracks import Track, When, minutes_of, track_of_bars, tracks_of_market
-from jaxrl_trade.config import AgentConfig, EnvConfig
-from jaxrl_trade.market import Market
+from jaxrl_trade.backtesting.inference import MIN_DAYS, DeflatedSharpe, SharpeDifference
+from jaxrl_trade.config import EnvConfig
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from jaxrl_trade.bars import Bars
 
 AGENT, BUY_AND_HOLD, SHORT, FLAT, RANDOM = "agent", "buy and hold", "always short", "always flat", "random timing"
 
@@ -39,7 +28,9 @@ class BacktestReport:
     Attributes:
       equity: Series, currency, at each close of the range; UTC index.
       curves: frame on the same index: equity, buy_and_hold, always_short, cash (currency), units, close (currency), exposure
-        (position value over equity).
+        (position value over equity), and of the step that ends at the close: reward (reward units, without the bonus of curiosity;
+        the base alone where the backtest was given no scales, NaN for a reward of the user's own) and barrier (-1, 0 or 1: the
+        label of the triple barrier).
       trades: frame of fills, indexed by the bar decided on: bar (position in `bars.frame`), action (-1 closes a ruined account),
         exposure (the order's target, fraction of max_position), units, price, value, fee, cost (fee and spread), position (units,
         after it).
@@ -47,6 +38,12 @@ class BacktestReport:
       actions: `[A]` int, how often each action was chosen.
       percentile: of the agent's total return among randomly timed copies of itself, 0 to 100.
       band: frame: 5th percentile, median and 95th percentile of those copies' equity, on some of the bars.
+      daily: frame: returns of each day of agent and buy_and_hold.
+      comparison: the Sharpe ratio less buy and hold's, with its interval.
+      deflated: the Sharpe ratio in view of how many trials were made.
+      by_year: frame, a row for each calendar year; see `stress.by_year`.
+      stress: frame, a row for each multiple of the costs and one for the same actions one bar late; see `stress.under_stress`.
+      reward_correlation: of rewards and relative changes of the equity, step by step; NaN where one does not vary.
       days_per_year, days_reason: the annualisation, and how it was inferred.
       ruined: the bar that ruined the account, or None.
       symbol, sha256, data_report: of the bars.
@@ -62,6 +59,12 @@ class BacktestReport:
     actions: np.ndarray
     percentile: float
     band: pd.DataFrame
+    daily: pd.DataFrame
+    comparison: SharpeDifference
+    deflated: DeflatedSharpe
+    by_year: pd.DataFrame
+    stress: pd.DataFrame
+    reward_correlation: float
     days_per_year: float
     days_reason: str
     ruined: pd.Timestamp | None
@@ -73,37 +76,79 @@ class BacktestReport:
     checkpoint: str | None = None
 
     @property
-    def beats_buy_and_hold(self) -> bool:
+    def ended_ahead(self) -> bool:
         """Whether the agent ended with more than buy and hold."""
         total = self.metrics["total_return"]
         return bool(total[AGENT] > total[BUY_AND_HOLD])
 
     @property
+    def beats_buy_and_hold(self) -> bool:
+        """Whether the agent ended with more than buy and hold, and the interval of the Sharpe difference lies above 0."""
+        return self.ended_ahead and self.comparison.low > 0
+
+    @property
     def verdict(self) -> str:
-        """One plain sentence: did it beat buy and hold on this range, after costs."""
+        """One plain sentence: does it beat buy and hold on this range, after costs."""
         total = self.metrics["total_return"]
         agent, hold = total[AGENT], total[BUY_AND_HOLD]
-        if self.beats_buy_and_hold:
-            outcome = "beat buy and hold"
-        else:
-            outcome = "lost to buy and hold" if agent < hold else "did no better than buy and hold"
+        outcome = "lost to" if agent < hold else "did no better than"
+        if self.ended_ahead:
+            outcome = "beat" if self.beats_buy_and_hold else "ended ahead of"
         who = "The agent" if len(self.trades) else "The agent never traded and"
-        despite = ", though it lost money" if self.beats_buy_and_hold and agent < 0 else ""
+        despite = ", though it lost money" if self.ended_ahead and agent < 0 else ""
         ruin = f"; it was ruined on {self.ruined:%Y-%m-%d %H:%M} UTC and closed" if self.ruined is not None else ""
         start, end = self.equity.index[0], self.equity.index[-1]
         return (
-            f"{who} {outcome} on {self.symbol} from {start:%Y-%m-%d} to {end:%Y-%m-%d}: "
-            f"{agent:+.2%} against {hold:+.2%} after costs{despite}{ruin}."
+            f"{who} {outcome} buy and hold on {self.symbol} from {start:%Y-%m-%d} to {end:%Y-%m-%d}: "
+            f"{agent:+.2%} against {hold:+.2%} after costs{despite}{ruin}{self._reservation}."
         )
 
-    def summary(self) -> str:
-        """The verdict, the table of strategies and the annualisation, as plain text for a terminal."""
-        from jaxrl_trade.backtesting.formats import text_table
+    @property
+    def _reservation(self) -> str:
+        """The end of the verdict: what the interval says, and why an agent that ended ahead does not beat buy and hold."""
+        if math.isnan(self.comparison.low):
+            reason = "an account that does not move has no Sharpe ratio"
+            if self.comparison.days < MIN_DAYS:
+                reason = f"{self.comparison.days} days are too few to tell it from luck"
+            return f", but does not beat it: {reason}" if self.ended_ahead else ""
+        text = f"the {self.interval} {self.interval_side}"
+        return f", but does not beat it: {text}" if self.ended_ahead and not self.beats_buy_and_hold else f"; {text}"
 
-        notes = [self.verdict]
-        if self.checkpoint:
-            notes.append(f"Tested: {self.checkpoint}.")
-        return "\n".join([*notes, "", text_table(self.metrics), "", self.random_note, self.annualisation])
+    @property
+    def interval(self) -> str:
+        """The interval of the Sharpe difference, in words."""
+        found = self.comparison
+        return (
+            f"{100 * found.confidence:.0f} % interval of the Sharpe difference, {found.low:+.2f} to {found.high:+.2f},"
+        )
+
+    @property
+    def interval_side(self) -> str:
+        """Where that interval lies."""
+        found = self.comparison
+        return "lies above 0" if found.low > 0 else "lies below 0" if found.high < 0 else "holds 0"
+
+    def summary(self) -> str:
+        """The verdict, the tables and what to think of them, as plain text for a terminal."""
+        from jaxrl_trade.backtesting import formats
+
+        tested = [f"Tested: {self.checkpoint}."] if self.checkpoint else []
+        tables = [formats.metrics_rows(self.metrics), formats.stress_rows(self.stress), formats.year_rows(self.by_year)]
+        texts = [formats.text_table(*table) for table in tables]
+        return "\n".join([self.verdict, *tested, "", "\n\n".join(texts), "", *self.notes])
+
+    @property
+    def notes(self) -> list[str]:
+        """What to think of the figures, a sentence each."""
+        from jaxrl_trade.backtesting.formats import deflated_note, reward_note, sharpe_note
+
+        return [
+            sharpe_note(self.comparison),
+            deflated_note(self.deflated),
+            self.random_note,
+            reward_note(self.reward_correlation),
+            self.annualisation,
+        ]
 
     @property
     def annualisation(self) -> str:
@@ -132,14 +177,18 @@ class BacktestReport:
             "greedy": self.greedy,
             "checkpoint": self.checkpoint,
             "verdict": self.verdict,
+            "ended_ahead": self.ended_ahead,
             "beats_buy_and_hold": self.beats_buy_and_hold,
             "ruined": None if self.ruined is None else self.ruined.isoformat(),
             "random_timing_percentile": _number(self.percentile),
             "days_per_year": self.days_per_year,
             "days_reason": self.days_reason,
-            "metrics": {
-                str(strategy): {name: _number(value) for name, value in row.items()}
-                for strategy, row in self.metrics.to_dict("index").items()
+            "sharpe_difference": _numbers(dataclasses.asdict(self.comparison)),
+            "deflated_sharpe": _numbers(dataclasses.asdict(self.deflated)),
+            "reward_correlation": _number(self.reward_correlation),
+            **{
+                name: {str(key): _numbers(row) for key, row in table.to_dict("index").items()}
+                for name, table in (("metrics", self.metrics), ("by_year", self.by_year), ("stress", self.stress))
             },
         }
 
@@ -178,201 +227,9 @@ class BacktestReport:
         return path
 
 
-def backtest(
-    policy: Any,
-    bars: Bars,
-    config: EnvConfig | AgentConfig,
-    start: When = None,
-    end: When = None,
-    *,
-    greedy: bool = True,
-    key: Any = None,
-    checkpoint: str | None = None,
-    shifts: int = 200,
-    seed: int = 0,
-) -> BacktestReport:
-    """Trades the bars [start, end) with one account, after costs, and sets the baselines beside it.
-
-    Features look back on all bars given. The account starts with `initial_capital` on the first bar of the range; every
-    `episode_length` bars its reference capital and max_position are renewed from current equity without a trade. A ruined account
-    is closed at that bar's close at the dearest taker fee and stays flat. A position open at the end is marked at the last close.
-
-    Args:
-      policy: `obs [N, F + 3] -> logits [N, A]`, in JAX or NumPy, of the observation alone; or a `Policy` with weights.
-      bars: one instrument.
-      config: the account's rules, or a run's config that holds them.
-      start, end: position in `bars.frame`, date or timestamp; None is the first bar with features, and the end.
-      greedy: take the first largest logit; else sample with `key`.
-      key: of the sampling.
-      checkpoint: which weights these are, in words; the report repeats it.
-      shifts: randomly timed copies of the agent, at least 100.
-      seed: of those copies.
-    Raises:
-      ValueError: a range that is empty or not in the data, logits of a wrong shape, or no key to sample with.
-    """
-    rules = _rules(config)
-    track, first = track_of_bars(bars, start, end)
-    days = metrics.days_of(track.minutes, minutes_of(bars.index))
-    trace = simulate(policy, track, rules, greedy=greedy, key=key)
-    agent = ledger.book(fills_of(trace), track.close, rules.initial_capital)
-    held = {
-        name: baselines.hold(side, track, rules) for name, side in ((BUY_AND_HOLD, 1.0), (SHORT, -1.0), (FLAT, 0.0))
-    }
-    timing = baselines.random_timing(agent, track, days, rules, shifts, seed)
-    index = bars.index[first : first + len(track.close)]
-    ruined = np.flatnonzero(trace.is_ruined)
-    curves = _curves(agent, held, index)
-    return BacktestReport(
-        equity=curves["equity"],
-        curves=curves,
-        trades=_trades(agent, rules, index, first),
-        metrics=_table({AGENT: agent, **held}, timing, days),
-        actions=np.bincount(trace.action[trace.action != NOTHING], minlength=rules.n_actions),
-        percentile=timing.percentile,
-        band=_band(timing, index),
-        days_per_year=days.per_year,
-        days_reason=days.reason,
-        ruined=index[ruined[0] + 1] if len(ruined) else None,
-        symbol=str(bars.symbol),
-        sha256=getattr(bars, "sha256", None),
-        data_report=bars.report,
-        config=rules,
-        greedy=greedy,
-        checkpoint=checkpoint,
-    )
-
-
-def evaluate(
-    policy: Any,
-    market: Market | Sequence[Track],
-    config: EnvConfig | AgentConfig,
-    *,
-    greedy: bool = True,
-    key: Any = None,
-) -> dict[str, float]:
-    """The figures that choose a checkpoint, after costs: one account for each instrument, over the bars of the market's split.
-
-    A `Policy` compiles once for each length of track and not again for new weights.
-
-    Args:
-      policy: as for `backtest`.
-      market: a split, or its `tracks_of_market`, which saves fetching them from the device each time.
-      config: the account's rules, or a run's config that holds them.
-      greedy, key: as for `backtest`; each instrument draws with its own part of the key.
-    Returns:
-      total_return (fraction), sharpe (per year), final_equity (currency), each the mean over instruments with bars in the split;
-      trades, the sum; ruined, the fraction of instruments whose account was. sharpe is 0 where it is undefined:
-      without a trade, or within one day.
-    """
-    import jax
-
-    rules = _rules(config)
-    tracks = tracks_of_market(market) if isinstance(market, Market) else tuple(market)
-    keys = [None] * len(tracks) if key is None else jax.random.split(key, len(tracks))
-    each = []
-    for track, own_key in zip(tracks, keys, strict=True):
-        trace = simulate(policy, track, rules, greedy=greedy, key=own_key)
-        books = ledger.book(fills_of(trace), track.close, rules.initial_capital)
-        days, equity = metrics.days_of(track.minutes), books.equity
-        sharpe = metrics.sharpe(days.returns(equity), days)
-        ruined = float(trace.is_ruined.any())
-        each.append(
-            (
-                equity[-1] / equity[0] - 1.0,
-                sharpe if math.isfinite(sharpe) else 0.0,
-                equity[-1],
-                len(books.fills),
-                ruined,
-            )
-        )
-    total, sharpe, final, trades, ruined = np.array(each, np.float64).T
-    return {
-        "total_return": float(total.mean()),
-        "sharpe": float(sharpe.mean()),
-        "final_equity": float(final.mean()),
-        "trades": float(trades.sum()),
-        "ruined": float(ruined.mean()),
-    }
-
-
-def fills_of(trace: Trace) -> Fills:
-    """The fills of a trace; one that closed a ruined account comes last."""
-    traded = np.flatnonzero(trace.units)
-    closing = np.flatnonzero(trace.closing_units)
-    prices_after = trace.closing_price[closing]
-    fees = trace.closing_fee[closing]
-    return Fills(
-        bar=np.concatenate([traded, closing + 1]),
-        mark=np.concatenate([traded, closing]) + 1,
-        action=np.concatenate([trace.action[traded], np.full(len(closing), NOTHING)]),
-        units=np.concatenate([trace.units[traded], trace.closing_units[closing]]),
-        price=np.concatenate([trace.price[traded], prices_after]),
-        fee=np.concatenate([trace.fee[traded], fees]),
-        cost=np.concatenate([trace.cost[traded], fees]),
-    )
-
-
-def _rules(config: Any) -> EnvConfig:
-    rules = getattr(config, "env", config)
-    if not isinstance(rules, EnvConfig):
-        raise ValueError(
-            f"config is a {type(config).__name__}; give an EnvConfig, or a config of a run that holds one as .env"
-        )
-    return rules
-
-
-def _curves(agent: Ledger, held: Mapping[str, Ledger], index: pd.DatetimeIndex) -> pd.DataFrame:
-    import pandas as pd
-
-    equity = agent.equity
-    return pd.DataFrame(
-        {
-            "equity": equity,
-            "buy_and_hold": held[BUY_AND_HOLD].equity,
-            "always_short": held[SHORT].equity,
-            "cash": agent.cash,
-            "units": agent.units,
-            "close": agent.close,
-            "exposure": np.where(equity > 0, agent.units * agent.close / np.where(equity > 0, equity, 1.0), 0.0),
-        },
-        index=index,
-    )
-
-
-def _trades(agent: Ledger, config: EnvConfig, index: pd.DatetimeIndex, first: int) -> pd.DataFrame:
-    import pandas as pd
-
-    fills = agent.fills
-    target = np.append(config.execution.exposure, 0.0)[fills.action]  # the last is the closing of a ruined account
-    return pd.DataFrame(
-        {
-            "bar": fills.bar + first,
-            "action": fills.action,
-            "exposure": target,
-            "units": fills.units,
-            "price": fills.price,
-            "value": fills.value,
-            "fee": fills.fee,
-            "cost": fills.cost,
-            "position": agent.units[fills.mark],
-        },
-        index=index[fills.bar].rename("time"),
-    )
-
-
-def _table(ledgers: Mapping[str, Ledger], timing: RandomTiming, days: Days) -> pd.DataFrame:
-    import pandas as pd
-
-    rows = {name: metrics.evaluate_ledger(books, days) for name, books in ledgers.items()}
-    rows[RANDOM] = timing.figures
-    return pd.DataFrame.from_dict(rows, orient="index", columns=list(metrics.METRICS), dtype=float)
-
-
-def _band(timing: RandomTiming, index: pd.DatetimeIndex) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame(timing.band.T, columns=["low", "median", "high"], index=index[timing.kept])
-
-
 def _number(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
+
+
+def _numbers(row: Mapping[Any, Any]) -> dict[str, int | float | None]:
+    return {str(name): value if isinstance(value, int) else _number(value) for name, value in row.items()}

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl_trade.backtesting.ledger import Fills
 from jaxrl_trade.backtesting.orders import Orders, dearest_taker, without_table
 from jaxrl_trade.backtesting.tracks import Track
 from jaxrl_trade.config import EnvConfig, Execution
@@ -46,6 +47,22 @@ class Trace(NamedTuple):
     drawdown: Array  # fraction of the renewed capital, at the observation
     is_ruined: Array  # bool: in this step
     is_nan: Array  # bool: the policy's logits were
+
+    @property
+    def fills(self) -> Fills:
+        """The fills; one that closed a ruined account comes last."""
+        traded = np.flatnonzero(self.units)
+        closing = np.flatnonzero(self.closing_units)
+        fees = self.closing_fee[closing]
+        return Fills(
+            bar=np.concatenate([traded, closing + 1]),
+            mark=np.concatenate([traded, closing]) + 1,
+            action=np.concatenate([self.action[traded], np.full(len(closing), NOTHING)]),
+            units=np.concatenate([self.units[traded], self.closing_units[closing]]),
+            price=np.concatenate([self.price[traded], self.closing_price[closing]]),
+            fee=np.concatenate([self.fee[traded], fees]),
+            cost=np.concatenate([self.cost[traded], fees]),
+        )
 
 
 ROW_TYPES = tuple(

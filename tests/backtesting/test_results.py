@@ -77,18 +77,40 @@ def test_a_losing_agent_is_told_so():
     assert "after costs" in report.verdict
 
 
+def drifting(seed, n=420):
+    """Daily bars that fall by 0.3 % a day on average, with days of 1 %; the last 100 of them have features."""
+    moves = np.random.default_rng(seed).normal(-0.003, 0.01, n)
+    return bars_of(100 * np.exp(np.cumsum(moves)), freq="D", symbol="FALL")
+
+
 def test_a_winning_agent_is_told_so():
-    report = backtest(always(0), falling(), RULES, 330)
+    report = backtest(always(0), drifting(0), RULES)
     assert report.beats_buy_and_hold
     assert report.verdict.startswith("The agent beat buy and hold on FALL")
+    low, high = report.comparison.low, report.comparison.high
+    assert 0 < low < report.comparison.difference < high
+    text = f"the 95 % interval of the Sharpe difference, {low:+.2f} to {high:+.2f}, lies above 0."
+    assert report.verdict.endswith(text)
     assert "lost money" not in report.verdict
 
 
-def test_beating_a_falling_market_at_a_loss_is_called_a_loss():
+def test_an_agent_that_may_have_been_lucky_does_not_beat_buy_and_hold():
     half_long = simple_rules(execution=table_of([0.5, 0.0, 1.0], fee_rate=0.001))
-    report = backtest(always(0), falling(), half_long, 330)
-    assert report.beats_buy_and_hold
-    assert report.verdict.endswith("after costs, though it lost money.")
+    report = backtest(always(0), drifting(0), half_long)  # half of buy and hold's loss at about its Sharpe ratio
+    assert report.comparison.low < 0 < report.comparison.high
+    assert report.ended_ahead
+    assert not report.beats_buy_and_hold
+    assert report.verdict.startswith("The agent ended ahead of buy and hold on FALL")
+    assert "though it lost money, but does not beat it: the 95 % interval of the Sharpe difference, -" in report.verdict
+    assert report.verdict.endswith("holds 0.")
+
+
+def test_a_few_days_are_too_few_to_beat_buy_and_hold():
+    report = backtest(always(0), falling(), RULES, 330)
+    assert report.ended_ahead
+    assert not report.beats_buy_and_hold
+    assert report.verdict.endswith("after costs, but does not beat it: 3 days are too few to tell it from luck.")
+    assert "no interval, 3 days are too few" in report.summary()
 
 
 def test_an_agent_as_good_as_buy_and_hold_does_not_beat_it():
@@ -103,6 +125,7 @@ def test_a_flat_agent_has_no_return_and_the_verdict_says_that_it_never_traded():
     assert "+0.00%" in report.verdict
     assert report.percentile == 50
     assert len(report.trades) == 0
+    assert np.isnan(report.reward_correlation)
 
 
 def test_ruin_is_in_the_verdict_and_the_closing_in_the_trades():
@@ -125,8 +148,8 @@ def test_the_summary_is_a_table_of_strategies_with_the_verdict_and_the_checkpoin
     text = report.summary()
     assert text.startswith(report.verdict)
     assert "Tested: the last one." in text
-    for strategy in report.metrics.index:
-        assert strategy in text
+    for name in (*report.metrics.index, "costs × 5", "one bar late", "2024", "Deflated Sharpe ratio", "correlation"):
+        assert name in text
     assert "nan" not in text
 
 
@@ -139,6 +162,16 @@ def test_saved_files_give_equity_trades_and_metrics_back(report, tmp_path):
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics == report.as_dict()
     assert metrics["metrics"]["agent"]["total_return"] == report.metrics.loc["agent", "total_return"]
+
+
+def test_the_json_holds_every_table(report):
+    found = report.as_dict()
+    assert list(found["stress"]) == ["costs x 0", "costs x 1", "costs x 2", "costs x 5", "one bar late"]
+    assert found["stress"]["costs x 1"]["total_return"] == found["metrics"]["agent"]["total_return"]
+    assert list(found["by_year"]) == ["2024"]
+    assert found["sharpe_difference"]["days"] == found["by_year"]["2024"]["days"] == len(report.daily)
+    assert found["deflated_sharpe"]["trials"] == 1
+    assert found["reward_correlation"] == report.reward_correlation
 
 
 def test_undefined_figures_are_null_in_json():

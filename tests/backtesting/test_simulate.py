@@ -11,7 +11,6 @@ import jaxrl_trade as jt
 from jaxrl_trade.agents import Policy, actor_policy
 from jaxrl_trade.backtesting import simulate as module
 from jaxrl_trade.backtesting.ledger import book
-from jaxrl_trade.backtesting.results import fills_of
 from jaxrl_trade.backtesting.simulate import NOTHING, Relay, Simulator, replay, simulate
 from jaxrl_trade.config import EnvConfig
 from tests.backtesting.tracks import linear, random_track, scripted, simple_rules, table_of, track_of
@@ -33,8 +32,8 @@ def run(request):
 
 def test_the_ledgers_equity_is_the_simulated_accounts(run):
     config, track, trace = run
-    equity = book(fills_of(trace), track.close, config.initial_capital).equity
-    assert len(fills_of(trace)) > 100
+    equity = book(trace.fills, track.close, config.initial_capital).equity
+    assert len(trace.fills) > 100
     # both are float64; the account rescales its currency 6 times, the ledger sums some hundred fills
     np.testing.assert_allclose(equity[1:], trace.equity, rtol=1e-9)
     assert equity[0] == config.initial_capital
@@ -70,7 +69,7 @@ def test_every_episode_shows_the_policy_the_reference_capital_and_a_position_wit
 
 def test_max_position_is_renewed_from_current_equity(run):
     config, track, trace = run
-    equity = book(fills_of(trace), track.close, config.initial_capital).equity
+    equity = book(trace.fills, track.close, config.initial_capital).equity
     start = np.arange(699) // 100 * 100
     sized = np.ones(699) if config.sizing == "units" else equity[start] / track.close[start]
     np.testing.assert_allclose(trace.max_position, sized, rtol=1e-9)
@@ -157,7 +156,7 @@ def test_ruin_closes_the_account_at_that_close_at_the_dearest_fee():
     table = table_of([-1.0, 0.0, 1.0], fee_rate=[0.0, 0.0, 0.01])
     config = simple_rules(execution=table, ruin_fraction=0.1)
     trace = simulate(scripted([0] * 4, 3), track_of([100.0, 150.0, 191.0, 100.0, 50.0]), config)
-    books = book(fills_of(trace), np.array([100.0, 150.0, 191.0, 100.0, 50.0]), 1000.0)
+    books = book(trace.fills, np.array([100.0, 150.0, 191.0, 100.0, 50.0]), 1000.0)
     assert trace.is_ruined.tolist() == [False, True, False, False]
     assert trace.action.tolist() == [0, 0, NOTHING, NOTHING]
     left = 2000.0 - 10 * 191.0 - 0.01 * 10 * 191.0
@@ -320,5 +319,5 @@ def test_the_base_of_the_reward_is_the_log_return_of_the_equity_after_costs():
     rules = simple_rules(reward_base="equity", episode_length=7)
     track = random_track(4, 30)
     trace = replay(np.random.default_rng(1).integers(0, 3, 29), track, rules)
-    equity = book(fills_of(trace), track.close, 1000.0).equity
+    equity = book(trace.fills, track.close, 1000.0).equity
     np.testing.assert_allclose(trace.base, 1000 * np.diff(np.log(equity)), rtol=1e-9, atol=1e-9)
