@@ -20,6 +20,7 @@ from jax.errors import JaxRuntimeError
 
 import jaxrl_trade as jt
 from jaxrl_trade.cli import COMMANDS, _unboxed, main
+from jaxrl_trade.cli.trials import count_trials
 from jaxrl_trade.train import loop
 from jaxrl_trade.train.files import locked
 from jaxrl_trade.train.run import load_config, read_facts, read_plan
@@ -116,6 +117,23 @@ def test_backtest_repeats_the_test_of_the_run(demo: tuple[Path, str], capsys: py
     folder, _ = demo
     assert main(["backtest", str(folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads((folder / "test" / "metrics.json").read_text())
+
+
+def test_the_trials_are_the_runs_beside_on_the_same_bars_until_told_otherwise(
+    demo: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    folder, _ = demo
+    assert read_facts(folder)["trials"] == 1
+    assert count_trials(folder.parent / "next", jt.sample_bars().sha256) == 2
+    assert count_trials(folder, jt.sample_bars().sha256) == 1
+    assert count_trials(folder.parent / "next", "other bars") == 1
+    assert count_trials(tmp_path / "not" / "yet", "bars") == 1
+    assert main(["backtest", str(folder), "--trials", "7", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["deflated_sharpe"]["trials"] == 7
+    assert (
+        complaint(capsys, "backtest", folder, "--trials", "0")
+        == "error: trials = 0 must be at least 1: this run is one of them"
+    )
 
 
 def test_backtest_takes_all_of_another_file_or_a_range_of_it(

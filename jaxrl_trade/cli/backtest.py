@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from jaxrl_trade.cli.data import ReadFlags, load, load_again, recorded
+from jaxrl_trade.cli.trials import check_trials
 
 if TYPE_CHECKING:
     import jax
@@ -39,7 +40,11 @@ class Backtest:
     sampled: bool = False
     """Sample the actions instead of taking the likeliest."""
     seed: int = 0
-    """Of the sampling and of the random-timing baseline."""
+    """Of the sampling, of the random-timing baseline and of the bootstrap."""
+    trials: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: as training counted)")] = (
+        None
+    )
+    """Settings and seeds tried on these bars, this one included: the more, the more of its Sharpe ratio is luck."""
     json: bool = False
     """Print JSON."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="(default: nothing is written)")] = (
@@ -54,6 +59,7 @@ class Backtest:
         from jaxrl_trade.train.run import load_choice, load_config, load_policy, read_facts
 
         key = key_of(self.seed)
+        check_trials(self.trials)
         policy, config, facts = load_policy(self.folder), load_config(self.folder), read_facts(self.folder)
         start: str | int | None = self.start
         end: str | int | None = self.end
@@ -72,6 +78,7 @@ class Backtest:
             key=key if self.sampled else None,
             checkpoint=str(load_choice(self.folder)),
             seed=self.seed,
+            trials=self.trials or (facts.get("trials", 1) if self.data is None else 1),
         )
         page = None
         if self.out is not None:

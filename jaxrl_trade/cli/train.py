@@ -18,6 +18,7 @@ import tyro
 from jaxrl_trade.cli.backtest import key_of, reproduction, save
 from jaxrl_trade.cli.data import Prepared, ReadFlags, load, load_again, prepare
 from jaxrl_trade.cli.flags import AccountFlags, DQNFlags, DQNRunFlags, PPOFlags, PPORunFlags, RewardFlags, flags_of
+from jaxrl_trade.cli.trials import check_trials, count_trials
 from jaxrl_trade.config import AgentConfig, DQNConfig, PPOConfig
 from jaxrl_trade.train.agent import agent_of
 from jaxrl_trade.train.loop import TrainResult, train_agent
@@ -58,6 +59,11 @@ class _Train:
         int | None, tyro.conf.arg(metavar="UPDATES", help_behavior_hint="(default: a twentieth of the run)")
     ] = None
     """Updates between checkpoints, and between validations."""
+    trials: Annotated[
+        int | None,
+        tyro.conf.arg(metavar="N", help_behavior_hint="(default: the runs beside this one on the same bars)"),
+    ] = None
+    """Settings and seeds tried on these test bars, this one included: the more, the more of its Sharpe ratio is luck."""
     preset: Preset = "net"
     """The defaults of all flags below: costs count, or the figures of the original plan."""
     training: Any
@@ -98,11 +104,13 @@ class _Train:
     def run(self, command_line: str) -> int:
         """Trains and backtests; the exit code."""
         config, options, key = self.config(), self.read.options(), key_of(self.seed)
+        check_trials(self.trials)
         prepared = prepare(load(self.data, options))
         print("\n".join(prepared.lines()), flush=True)
         prepared.markets["train"].valid_starts(config.env.episode_length)  # before there is a folder
         facts = {"command": command_line, "seed": self.seed, "data": prepared.facts(self.data, options)}
         with _run_folder(self.out, f"{self.agent}-{prepared.bars.symbol}-{self.preset}") as folder:
+            facts["trials"] = self.trials or count_trials(folder, prepared.bars.sha256)
             result = train_agent(
                 prepared.markets["train"],
                 config,
@@ -196,8 +204,16 @@ def _finish(result: TrainResult, prepared: Prepared, config: AgentConfig, folder
         )
         return 130 if result.stopped_by == "SIGINT" else 0
     test, facts = prepared.ranges["test"], read_facts(folder)
-    choice = str(result.choice)
-    report = backtest(result.policy, prepared.bars, config, test.first, test.end, checkpoint=choice, seed=facts["seed"])
+    report = backtest(
+        result.policy,
+        prepared.bars,
+        config,
+        test.first,
+        test.end,
+        checkpoint=str(result.choice),
+        seed=facts["seed"],
+        trials=facts.get("trials", 1),
+    )
     page = save(report, folder / "test", folder, result.history, reproduction(facts, str(facts.get("command", ""))))
     print(report.summary())
     print(page)
