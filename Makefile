@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+PEERS := $(VENV)/.peers
 
-.PHONY: install demo test test-slow lint format types bench clean
+.PHONY: install demo test test-slow test-peers lint format types bench clean
 
 install: $(INSTALLED)
 
@@ -15,15 +16,22 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $@
 
+$(PEERS): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,peers]"
+	touch $@
+
 demo: install          ## train on the bundled bars, backtest on bars never seen, write runs/demo/report.html
 	rm -rf runs/demo
 	$(BIN)/jaxrl-trade train ppo --out runs/demo
 
 test: install          ## the tests that fit in 10 minutes on 2 cores
-	$(BIN)/python -m pytest -q -n auto --dist loadscope -m "not slow" --durations=15
+	$(BIN)/python -m pytest -q -n auto --dist loadscope -m "not slow and not peers" --durations=15
 
 test-slow: install     ## kills, fuzzing, two processes, learning on many seeds
 	$(BIN)/python -m pytest -q -m slow --durations=15
+
+test-peers: $(PEERS)   ## beside PyTorch and Stable-Baselines3, on a CPU
+	$(BIN)/python -m pytest -q -m peers --durations=5 tests/peers
 
 lint: install
 	$(BIN)/ruff check .

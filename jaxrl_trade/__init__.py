@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from jaxrl_trade.train.ppo import make_train_ppo
 
 __version__ = "0.1.0"
+ENVIRONMENT = "jaxrl_trade/Trading-v0"  # its name in Gymnasium
 
 # Imported on first use: what they need (JAX, pandas, Orbax, ...) must not slow down or break what does without, and the command
 # line must be able to answer Ctrl-C before a second of imports is over.
@@ -93,7 +95,17 @@ __all__ = [
 ]
 
 
+def register_environment() -> None:
+    """Makes the environment known to Gymnasium, where that has been imported; nobody else has to have it."""
+    gymnasium: Any = sys.modules.get("gymnasium")
+    registry = getattr(gymnasium, "registry", None)  # None while Gymnasium is still being imported
+    if registry is not None and ENVIRONMENT not in registry:
+        room = f"{__name__}.env.gymnasium"
+        gymnasium.register(ENVIRONMENT, f"{room}:TradingEnv", vector_entry_point=f"{room}:TradingVectorEnv")
+
+
 def __getattr__(name: str) -> Any:
+    register_environment()  # Gymnasium may have been imported since
     if name == "env":  # a room, not a name in one
         return importlib.import_module(f"{__name__}.env")
     if name not in _LAZY:
@@ -103,3 +115,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+register_environment()
