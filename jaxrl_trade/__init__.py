@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jaxrl_trade.train.dqn import make_train_dqn
     from jaxrl_trade.train.loop import load_policy, train_dqn, train_ppo
     from jaxrl_trade.train.ppo import make_train_ppo
+    from jaxrl_trade.train.walk_forward import walk_forward
 
 __version__ = "0.1.0"
 ENVIRONMENT = "jaxrl_trade/Trading-v0"  # its name in Gymnasium
@@ -57,6 +58,7 @@ _LAZY = {
     "split": "market",
     "train_dqn": "train.loop",
     "train_ppo": "train.loop",
+    "walk_forward": "train.walk_forward",
 }
 
 __all__ = [
@@ -92,6 +94,7 @@ __all__ = [
     "split",
     "train_dqn",
     "train_ppo",
+    "walk_forward",
 ]
 
 

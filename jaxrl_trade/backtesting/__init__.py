@@ -5,5 +5,16 @@ from jaxrl_trade.backtesting.metrics import METRICS
 from jaxrl_trade.backtesting.results import BacktestReport
 from jaxrl_trade.backtesting.simulate import Relay
 from jaxrl_trade.backtesting.tracks import Track, track_of_bars, tracks_of_market
+from jaxrl_trade.backtesting.walk_forward import WalkForwardReport
 
-__all__ = ["METRICS", "BacktestReport", "Relay", "Track", "backtest", "evaluate", "track_of_bars", "tracks_of_market"]
+__all__ = [
+    "METRICS",
+    "BacktestReport",
+    "Relay",
+    "Track",
+    "WalkForwardReport",
+    "backtest",
+    "evaluate",
+    "track_of_bars",
+    "tracks_of_market",
+]

@@ -25,9 +25,11 @@ _PERCENT = frozenset(
         "hit_rate",
         "agent",
         "buy_and_hold",
+        "low",
+        "high",
     }
 )
-_WHOLE = frozenset({"drawdown_days", "drawdown_bars", "trades", "days"})
+_WHOLE = frozenset({"drawdown_days", "drawdown_bars", "trades", "days", "ahead"})
 _UNITS = {
     "annual_return": "a year",
     "volatility": "a year",
@@ -91,6 +93,40 @@ def year_rows(by_year: pd.DataFrame) -> Table:
         "days": "days",
     }
     return _rows(by_year, columns, ["year", *columns.values()], str)
+
+
+def fold_rows(folds: pd.DataFrame) -> Table:
+    """Folds of a walk-forward down."""
+    columns = {
+        "agent": "agent",
+        "low": "worst seed",
+        "high": "best seed",
+        "buy_and_hold": "buy and hold",
+        "ahead": "seeds ahead",
+        "trades": "trades",
+    }
+    heads, rows = _rows(folds, columns, ["fold", *columns.values()], str)
+    tested = [f"{fold['test_start']:%Y-%m-%d} to {fold['test_end']:%Y-%m-%d}" for fold in folds.to_dict("records")]
+    heads, rows = (
+        [heads[0], "tested on", *heads[1:]],
+        [[row[0], when, *row[1:]] for row, when in zip(rows, tested, strict=True)],
+    )
+    return heads, rows
+
+
+def seed_rows(seeds: pd.DataFrame) -> Table:
+    """Seeds of a walk-forward down, their mean and standard deviation last."""
+    import pandas as pd
+
+    columns = {
+        "total_return": "total return",
+        "sharpe": "Sharpe",
+        "sharpe_difference": "less buy and hold's",
+        "max_drawdown": "max drawdown",
+        "trades": "trades",
+    }
+    summary = pd.DataFrame({"mean": seeds.mean(), "standard deviation": seeds.std()}).T
+    return _rows(pd.concat([seeds, summary]), columns, ["seed", *columns.values()], str)
 
 
 def sharpe_note(found: SharpeDifference) -> str:

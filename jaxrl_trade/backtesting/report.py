@@ -16,6 +16,7 @@ from jaxrl_trade.backtesting.metrics import METRICS
 
 if TYPE_CHECKING:
     from jaxrl_trade.backtesting.results import BacktestReport
+    from jaxrl_trade.backtesting.walk_forward import WalkForwardReport
 
 TEMPLATE = Path(__file__).parent / "templates" / "report.html"
 
@@ -39,13 +40,19 @@ class PlotlyMissingError(ImportError):
     """The report needs plotly, which is an optional dependency."""
 
 
-def render(report: BacktestReport, training: Sequence[Mapping[str, Any]], provenance: Mapping[str, Any]) -> str:
+def render(
+    report: BacktestReport,
+    training: Sequence[Mapping[str, Any]],
+    provenance: Mapping[str, Any],
+    walk_forward: WalkForwardReport | None = None,
+) -> str:
     """The report as HTML.
 
     Args:
       report: of a backtest.
       training: rows of the run's metrics, one an update, numbers by name; may be empty.
       provenance: what reproduces it, by name; nested mappings are spelled out.
+      walk_forward: the walk-forward that `report` is the median seed of.
     Raises:
       PlotlyMissingError: plotly is not installed.
     """

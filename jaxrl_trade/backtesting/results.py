@@ -18,6 +18,8 @@ from jaxrl_trade.config import EnvConfig
 if TYPE_CHECKING:
     import pandas as pd
 
+    from jaxrl_trade.backtesting.walk_forward import WalkForwardReport
+
 AGENT, BUY_AND_HOLD, SHORT, FLAT, RANDOM = "agent", "buy and hold", "always short", "always flat", "random timing"
 
 
@@ -183,11 +185,11 @@ class BacktestReport:
             "random_timing_percentile": _number(self.percentile),
             "days_per_year": self.days_per_year,
             "days_reason": self.days_reason,
-            "sharpe_difference": _numbers(dataclasses.asdict(self.comparison)),
-            "deflated_sharpe": _numbers(dataclasses.asdict(self.deflated)),
+            "sharpe_difference": numbers(dataclasses.asdict(self.comparison)),
+            "deflated_sharpe": numbers(dataclasses.asdict(self.deflated)),
             "reward_correlation": _number(self.reward_correlation),
             **{
-                name: {str(key): _numbers(row) for key, row in table.to_dict("index").items()}
+                name: {str(key): numbers(row) for key, row in table.to_dict("index").items()}
                 for name, table in (("metrics", self.metrics), ("by_year", self.by_year), ("stress", self.stress))
             },
         }
@@ -208,6 +210,7 @@ class BacktestReport:
         *,
         training: Sequence[Mapping[str, Any]] | None = None,
         provenance: Mapping[str, Any] | None = None,
+        walk_forward: WalkForwardReport | None = None,
     ) -> Path:
         """Writes the report as one HTML file that needs no network.
 
@@ -215,12 +218,13 @@ class BacktestReport:
           path: of the file; its folder is made if need be.
           training: rows of the run's metrics, one an update, numbers by name.
           provenance: what reproduces it: command, commit, data hash, seed, versions.
+          walk_forward: the walk-forward that this is the median seed of.
         Raises:
           ImportError: plotly is not installed; the message says how to get it.
         """
         from jaxrl_trade.backtesting.report import render
 
-        html = render(self, training=training or (), provenance=provenance or {})
+        html = render(self, training=training or (), provenance=provenance or {}, walk_forward=walk_forward)
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(html, encoding="utf-8")
@@ -231,5 +235,6 @@ def _number(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _numbers(row: Mapping[Any, Any]) -> dict[str, int | float | None]:
+def numbers(row: Mapping[Any, Any]) -> dict[str, int | float | None]:
+    """A row of figures for JSON: undefined and infinite ones are None."""
     return {str(name): value if isinstance(value, int) else _number(value) for name, value in row.items()}

@@ -27,6 +27,10 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("train", "ppo"): ("jaxrl_trade.cli.train:TrainPPO", "train a PPO agent and backtest it on bars it never saw"),
     ("train", "dqn"): ("jaxrl_trade.cli.train:TrainDQN", "train a dueling DQN and backtest it on bars it never saw"),
     ("backtest",): ("jaxrl_trade.cli.backtest:Backtest", "backtest a trained run, on its test bars or on another file"),
+    ("walk-forward",): (
+        "jaxrl_trade.cli.walk_forward:WalkForward",
+        "train anew for each of several folds, test all of them in a row",
+    ),
     ("inspect",): (
         "jaxrl_trade.cli.inspect:Inspect",
         "say what is in a price file, and check the features for look-ahead",

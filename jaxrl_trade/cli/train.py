@@ -223,7 +223,7 @@ def _finish(result: TrainResult, prepared: Prepared, config: AgentConfig, folder
 @contextlib.contextmanager
 def _run_folder(given: Path | None, name: str) -> Iterator[Path]:
     """The folder that was asked for, or a fresh one, which goes again if the run did not begin."""
-    folder = given or _fresh_folder(name)
+    folder = given or fresh_folder(name)
     try:
         yield folder
     finally:
@@ -231,7 +231,7 @@ def _run_folder(given: Path | None, name: str) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _fresh_folder(name: str) -> Path:
+def fresh_folder(name: str) -> Path:
     """runs/NAME, or the first of runs/NAME-2, runs/NAME-3, ... that does not exist; made, so that nobody else takes it."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", name).lower()[:LONGEST_NAME]
     for i in itertools.count(1):

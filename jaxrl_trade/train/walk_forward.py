@@ -1,0 +1,179 @@
+"""Walk-forward: an agent trained anew before each stretch of bars it is tested on, and one account over all of those stretches.
+
+`backtesting/folds.py` says where the stretches lie, `backtesting/walk_forward.py` judges what comes out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_trade.backtesting.folds import Fold, Stretch, plan_folds
+from jaxrl_trade.config import AgentConfig
+from jaxrl_trade.market import Market
+from jaxrl_trade.train import run as runs
+from jaxrl_trade.train.arguments import check_key
+from jaxrl_trade.train.choice import WEIGHTS, load_choice
+from jaxrl_trade.train.loop import train_agent
+
+if TYPE_CHECKING:
+    from jaxrl_trade.agents import Policy
+    from jaxrl_trade.backtesting import WalkForwardReport
+    from jaxrl_trade.bars import Bars
+
+
+class StoppedError(RuntimeError):
+    """Somebody stopped the training of a fold; the folds before it stay."""
+
+    def __init__(self, signal: str, folder: Path | None) -> None:
+        self.signal, self.folder = signal, folder
+        kept = (
+            f"call it again with folder={str(folder)!r} to go on"
+            if folder
+            else "nothing was saved: no folder was given"
+        )
+        super().__init__(f"stopped by {signal}; {kept}")
+
+
+def walk_forward(
+    bars: Bars,
+    config: AgentConfig,
+    key: jax.Array,
+    *,
+    folds: int = 4,
+    seeds: int = 1,
+    out_of_sample: float = 0.5,
+    embargo: int | None = None,
+    folder: str | Path | None = None,
+    checkpoint_every: int | None = None,
+    trials: int = 1,
+    facts: dict[str, Any] | None = None,
+    quiet: bool = False,
+) -> WalkForwardReport:
+    """Trains anew for every fold and trades the folds' test bars in turn with one account.
+
+    Each fold's policy is the best on its validation bars after costs. Nothing is traded when the next fold's policy takes over.
+
+    Args:
+      bars: one instrument.
+      config: of every run.
+      key: typed key; each run's is a function of it, of its seed's number and of its fold's.
+      folds: test stretches.
+      seeds: how often all of it is repeated with other keys.
+      out_of_sample: fraction of the bars with features that the test stretches take together.
+      embargo: bars left out before validation and test; None is the features' look-back.
+      folder: holds a run for each fold and seed, seed-0/fold-1 and so on; one that is complete is kept, one that was begun goes
+        on. None writes none.
+      checkpoint_every: updates, as for `train_ppo`.
+      trials: settings tried on these bars, this one included; the seeds multiply it.
+      facts: JSON values added to every run.json.
+      quiet: prints nothing.
+    Raises:
+      ValueError: too few bars, arguments out of range, or a folder with runs of other settings.
+      StoppedError: Ctrl-C or SIGTERM ended the training of a fold.
+    """
+    from jaxrl_trade.backtesting.walk_forward import walk_forward_report
+    from jaxrl_trade.bars import WARMUP, Bars
+
+    if not isinstance(bars, Bars):
+        raise ValueError(f"bars is a {type(bars).__name__}; give Bars, as load_bars and sample_bars make them")
+    if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
+        raise ValueError(f"seeds = {seeds!r} must be a whole number of at least 1")
+    check_key(key)
+    plan = plan_folds(len(bars), WARMUP, folds, out_of_sample, WARMUP if embargo is None else embargo)
+    whole = Market.from_bars(bars)
+    skipped = len(bars) - whole.n_bars
+    policies: list[list[Policy]] = []
+    for seed in range(seeds):
+        policies.append([])
+        for number, fold in enumerate(plan, 1):
+            place = None if folder is None else Path(folder) / f"seed-{seed}" / f"fold-{number}"
+            if not quiet:
+                train, test = (_dates(bars, stretch) for stretch in (fold.train, fold.test))
+                print(
+                    f"seed {seed + 1} of {seeds}, fold {number} of {folds}: train {train}, test {test}", file=sys.stderr
+                )
+            policies[-1].append(
+                _policy(
+                    window(whole, fold.train.moved(-skipped)),
+                    window(whole, fold.validation.moved(-skipped)),
+                    config,
+                    jax.random.fold_in(jax.random.fold_in(key, seed), number),
+                    place,
+                    checkpoint_every,
+                    _facts(facts, bars, fold),
+                    quiet,
+                )
+            )
+    return walk_forward_report(policies, plan, bars, config, trials)
+
+
+def window(market: Market, stretch: Stretch) -> Market:
+    """The bars of a stretch of a Market of one instrument as a Market of their own: equal lengths give equal shapes."""
+    first, end = stretch
+    rows = {name: getattr(market, name)[first:end] for name in ("features", "open", "high", "low", "close", "time")}
+    last = end - first - 1
+    return dataclasses.replace(
+        market,
+        **rows,
+        last_bar=jnp.full(end - first, last, jnp.int32),
+        segments=jnp.array([[0, last]], jnp.int32),
+    )
+
+
+def _policy(
+    train: Market,
+    validation: Market,
+    config: AgentConfig,
+    key: jax.Array,
+    folder: Path | None,
+    checkpoint_every: int | None,
+    facts: dict[str, Any],
+    quiet: bool,
+) -> Policy:
+    """The policy of one fold: of the run that is complete in its folder, or of one that is trained now."""
+    is_begun = folder is not None and runs.holds_run(folder)
+    if is_begun and folder is not None and (folder / WEIGHTS).exists():
+        runs.check_same_run(folder, train, config, key)
+        if load_choice(folder).updates == config.updates:
+            return runs.load_policy(folder, train.feature_names)
+    result = train_agent(
+        train,
+        config,
+        key,
+        validation,
+        folder=folder,
+        resume=is_begun,
+        checkpoint_every=checkpoint_every,
+        facts=facts,
+        quiet=quiet,
+    )
+    if result.stopped_by is not None:
+        raise StoppedError(result.stopped_by, None if folder is None else folder.parents[1])
+    return result.policy
+
+
+def _facts(facts: dict[str, Any] | None, bars: Bars, fold: Fold) -> dict[str, Any]:
+    """What run.json says of one fold; the splits are spelled as those of a run of its own."""
+    facts = facts or {}
+    if "data" not in facts:
+        return facts
+    splits = {
+        name: {
+            "first": stretch.first,
+            "end": stretch.end,
+            "start_time": f"{bars.index[stretch.first]:%Y-%m-%d %H:%M}",
+            "last_time": f"{bars.index[stretch.end - 1]:%Y-%m-%d %H:%M}",
+        }
+        for name, stretch in vars(fold).items()
+    }
+    return {**facts, "data": {**facts["data"], "splits": splits}}
+
+
+def _dates(bars: Bars, stretch: Stretch) -> str:
+    return f"{bars.index[stretch.first]:%Y-%m-%d} to {bars.index[stretch.end - 1]:%Y-%m-%d}"
