@@ -101,6 +101,27 @@ def set_priorities(replay: Replay, index: Array, td_errors: Array, exponent: Sca
     return dataclasses.replace(replay, sums=_with_leaves(replay.sums, index, priority(td_errors, exponent)))
 
 
+def regroup(replay: Replay, before: int, after: int) -> Replay:
+    """The replays of `before` programs, equally filled, as those of `after`: all rows and priorities, each the oldest first.
+
+    Args:
+      replay: arrays end to end, C rows in all; `next` and `size` are those of each.
+      before, after: divide C, and `after` also the rows held.
+    """
+    capacity = _capacity(replay) // before
+    oldest = (replay.next - replay.size + jnp.arange(capacity, dtype=jnp.int32)) % capacity
+    # by age, with rows of one age side by side; then dealt like cards, so that every part has all ages
+    places = (oldest[:, None] + capacity * jnp.arange(before, dtype=jnp.int32)).reshape(-1, after).T.reshape(-1)
+    leaves = replay.sums[-1].reshape(before, -1)[:, :capacity].reshape(-1)[places].reshape(after, -1)
+    size = (replay.size * before // after).astype(jnp.int32)
+    return Replay(
+        rows=jax.tree.map(lambda held: held[places], replay.rows),
+        sums=jax.tree.map(lambda level: level.reshape(-1, FANOUT), jax.vmap(_tree)(leaves)),
+        next=size % leaves.shape[1],
+        size=size,
+    )
+
+
 def priority(td_errors: Array, exponent: Scalar) -> Array:
     """(|e| + 1e-6)^exponent."""
     return (jnp.abs(td_errors) + PRIORITY_FLOOR) ** jnp.asarray(exponent, td_errors.dtype)
@@ -137,6 +158,15 @@ def _with_leaves(sums: tuple[Array, ...], index: Array, leaves: Array) -> tuple[
         total = levels[0][node].sum(-1)
         node, child = node // FANOUT, node % FANOUT
         levels.insert(0, level.at[node, child].set(total))
+    return tuple(levels)
+
+
+def _tree(leaves: Array) -> tuple[Array, ...]:
+    """The sums over leaves `[C]`, in the shapes of `init`."""
+    levels = [jnp.pad(leaves, (0, -len(leaves) % FANOUT)).reshape(-1, FANOUT)]
+    while len(levels[0]) > 1:
+        totals = levels[0].sum(-1)
+        levels.insert(0, jnp.pad(totals, (0, -len(totals) % FANOUT)).reshape(-1, FANOUT))
     return tuple(levels)
 
 

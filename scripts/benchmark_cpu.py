@@ -27,7 +27,7 @@ from benchmark_programs import collect_in_loop
 
 import jaxrl_trade as jt
 from jaxrl_trade.train.agent import agent_of
-from jaxrl_trade.train.session import run_chunk
+from jaxrl_trade.train.placement import run_chunk
 
 Run = Callable[[], Any]
 STEPS = 500

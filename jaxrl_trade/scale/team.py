@@ -36,7 +36,7 @@ class Team:
 
     @classmethod
     def of(cls, executor: Executor, count: int | None) -> Team:
-        """The first `count` devices, or all.
+        """The first `count` devices, or all; of several processes, those of all of them.
 
         Raises:
           ValueError: an unknown executor, or more devices than there are.
@@ -63,7 +63,21 @@ class Team:
 
     def replicate(self, tree: Any) -> Any:
         """The tree on every device, once and for all calls."""
-        return jax.device_put(tree, NamedSharding(self.mesh, WHOLE)) if self.devices else tree
+        return self.place(tree, WHOLE)
+
+    def place(self, tree: Any, layout: Any) -> Any:
+        """Whole arrays, of which every process has all, laid over the devices.
+
+        Args:
+          tree: of arrays.
+          layout: pytree prefix of it, of partition specs, as for `map`.
+        """
+        if not self.devices:
+            return tree
+        mesh = self.mesh
+        return jax.tree.map(
+            lambda spec, part: jax.tree.map(lambda x: _put(x, NamedSharding(mesh, spec)), part), layout, tree
+        )
 
     def map(
         self, function: Callable[..., Any], arguments: tuple[Any, ...], results: Any, *, donate: bool = False
@@ -106,6 +120,15 @@ class Team:
 
     def _join(self, x: Array, dimension: int) -> Array:
         return x.reshape(*x.shape[:dimension], -1, *x.shape[dimension + 2 :])
+
+
+def _put(x: Array, sharding: NamedSharding) -> Array:
+    if sharding.is_fully_addressable:
+        return jax.device_put(x, sharding)
+    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(_put(jax.random.key_data(x), sharding), impl=jax.random.key_impl(x))
+    held = np.asarray(x)
+    return jax.make_array_from_callback(held.shape, sharding, lambda index: held[index])
 
 
 def check_replicas(tree: Any) -> None:

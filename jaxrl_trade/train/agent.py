@@ -22,6 +22,7 @@ class Agent:
     init_state: Callable[..., Any]  # (key, market, config) -> state; its `params` are the weights
     update_step: Callable[..., Any]  # (state, hypers, market, config) -> state, metrics
     layout: Callable[[Any, Any], Any]  # (whole, share) -> a state of these: how several programs hold it together
+    regroup: Callable[[Any, int, int], Any]  # (state, before, after) -> the state as `after` devices hold it together
     terms: tuple[str, ...]  # what a metric `nonfinite` counts
     policy: Callable[[Any, Any], Policy]  # of weights and config
     static: Callable[[Any], Any]  # a config without what its program does not read
@@ -63,6 +64,7 @@ AGENTS = {
             init_state=ppo.init_state,
             update_step=ppo.update_step,
             layout=ppo.PPOState.layout,
+            regroup=lambda state, before, after: state,
             terms=ppo.TERMS,
             policy=lambda params, config: actor_policy(params.actor, config),
             static=_static_ppo,
@@ -75,6 +77,7 @@ AGENTS = {
             init_state=dqn.init_state,
             update_step=dqn.update_step,
             layout=dqn.DQNState.layout,
+            regroup=dqn.regroup,
             terms=dqn.TERMS,
             policy=lambda params, config: q_policy(params.dueling, config),
             static=_static_dqn,

@@ -7,7 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxrl_trade import hosts
 from jaxrl_trade.market import Market
+from jaxrl_trade.train.config_json import differences
 
 
 def check_config(config: Any, kind: type) -> None:
@@ -40,6 +42,20 @@ def check_key(key: Any) -> None:
         raise ValueError(f"key is {_described(key)}; give a typed key, such as jax.random.key(0)")
     if key.shape:
         raise ValueError(f"key holds keys of shape {key.shape}, a run takes one; jax.vmap trains several at once")
+
+
+def check_alike(given: dict[str, Any]) -> None:
+    """Refuses processes that were told to train one run, but not the same.
+
+    Raises:
+      ValueError: names what differs from process 0.
+    """
+    first, *others = hosts.exchange(given)
+    for process, other in enumerate(others, start=1):
+        if changed := differences(first, other):
+            raise ValueError(
+                f"process {process} was given something else than process 0 ({'; '.join(changed)}); start all of them alike"
+            )
 
 
 def _described(value: Any) -> str:

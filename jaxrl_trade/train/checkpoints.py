@@ -2,7 +2,8 @@
 
 A checkpoint is the folder `update_00000040`: `state/` (Orbax, every leaf under its path in the tree) and `checkpoint.json` (the
 facts, the leaves' shapes and dtypes, a hash of them all). It is written under another name and renamed when it is complete.
-Knows nothing of agents: any tree with typed keys in it will do.
+Several processes call every method together, on a folder that all of them see: each writes its own part of what is divided over
+them, and reads all. Knows nothing of agents: any tree with typed keys in it will do.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import multihost_utils
 
+from jaxrl_trade import hosts
 from jaxrl_trade.train.files import reason, write_whole
 
 Tree = TypeVar("Tree")
@@ -58,21 +61,38 @@ class Checkpoints:
         Raises:
           OSError: it cannot be written: a full disk, say.
         """
-        leaves, path = _to_host(tree), self.path(update)
+        arrays, path = _data(tree), self.path(update)
+        leaves = _to_host(arrays)
         described = {"format": FORMAT, "facts": facts, "leaves": _describe(leaves), "sha256": _digest(leaves, facts)}
         text = json.dumps(described, indent=1, allow_nan=False)
         partial = self.folder / f"{_PARTIAL}{update:08d}"
         try:
-            _write_leaves(partial, leaves)
-            write_whole(partial / FACTS, text)
+            with hosts.together():
+                if hosts.is_first():
+                    shutil.rmtree(partial, ignore_errors=True)
+                    partial.mkdir(parents=True)
+            with hosts.together():
+                _write_leaves(partial, leaves if hosts.count() == 1 else {name: arrays[name] for name in leaves})
+            with hosts.together():
+                if hosts.is_first():
+                    write_whole(partial / FACTS, text)
+                    shutil.rmtree(path, ignore_errors=True)  # of a run that was resumed from before it
+                    partial.rename(path)
         except Exception as error:  # Orbax and its storage have no common error for a disk that is full
-            shutil.rmtree(partial, ignore_errors=True)
+            if hosts.is_first():
+                shutil.rmtree(partial, ignore_errors=True)
             raise OSError(
                 f"checkpoint {path} cannot be written ({reason(error)}); the ones before it stay, resume from them"
             ) from None
-        shutil.rmtree(path, ignore_errors=True)  # of a run that was resumed from before it
-        partial.rename(path)
         return path
+
+    def facts(self, update: int) -> dict[str, Any]:
+        """The facts beside a checkpoint, whose arrays are not looked at.
+
+        Raises:
+          DamagedCheckpointError, ValueError: as `restore`.
+        """
+        return self._read_description(update)["facts"]
 
     def restore(self, update: int, like: Tree) -> tuple[Tree, dict[str, Any]]:
         """The tree of a checkpoint, and the facts kept beside it.
@@ -127,12 +147,10 @@ class Checkpoints:
         return described
 
 
-def _write_leaves(partial: Path, leaves: dict[str, np.ndarray]) -> None:
-    """Writes the arrays into `partial`, a folder made anew."""
+def _write_leaves(partial: Path, leaves: dict[str, Any]) -> None:
+    """Writes the arrays into `partial`, an empty folder."""
     import orbax.checkpoint as ocp
 
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
     with _quiet_storage(), ocp.StandardCheckpointer() as checkpointer:
         checkpointer.save(partial.absolute() / "state", _filled(leaves))
         checkpointer.wait_until_finished()
@@ -177,9 +195,16 @@ def _shape_and_dtype(leaf: Any) -> tuple[tuple[int, ...], np.dtype]:
     return tuple(data.shape), np.dtype(data.dtype)
 
 
-def _to_host(tree: Any) -> dict[str, np.ndarray]:
-    data = jax.tree.map(lambda x: jax.random.key_data(x) if _is_key(x) else x, tree)
-    return {name: np.array(leaf) for name, leaf in _named(jax.device_get(data)).items()}
+def _data(tree: Any) -> dict[str, Any]:
+    """Leaves by their path, of typed keys the data."""
+    return _named(jax.tree.map(lambda x: jax.random.key_data(x) if _is_key(x) else x, tree))
+
+
+def _to_host(arrays: dict[str, Any]) -> dict[str, np.ndarray]:
+    """In NumPy, and whole, whichever processes hold the parts."""
+    is_here = lambda x: not isinstance(x, jax.Array) or x.is_fully_addressable or x.is_fully_replicated  # noqa: E731
+    whole = {name: x if is_here(x) else multihost_utils.process_allgather(x, tiled=True) for name, x in arrays.items()}
+    return {name: np.array(leaf) for name, leaf in jax.device_get(whole).items()}
 
 
 def _to_device(leaves: dict[str, np.ndarray], like: Tree) -> Tree:
@@ -197,7 +222,7 @@ def _key_impl(leaf: Any) -> Any:
     return found[0]
 
 
-def _filled(leaves: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _filled(leaves: dict[str, Any]) -> dict[str, Any]:
     """Without the empty arrays, which Orbax refuses; their shapes say all there is to them."""
     return {name: leaf for name, leaf in leaves.items() if leaf.size}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -171,6 +172,13 @@ def update_step(
         grad_norm=losses.grad_norm,
         nonfinite=measures.first_nonfinite(terms, axis),
     )
+
+
+def regroup(state: DQNState, before: int, after: int) -> DQNState:
+    """The state of `before` programs as `after` hold it together: the replay is dealt out anew."""
+    if before == after:
+        return state
+    return dataclasses.replace(state, replay=replay.regroup(state.replay, before, after))
 
 
 def make_train_dqn(

@@ -14,15 +14,16 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxrl_trade import hosts
 from jaxrl_trade.market import Market
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "pandas", "TA-Lib")
 
 
-def provenance(market: Market, key: jax.Array) -> dict[str, Any]:
-    """Facts about this process and what its run is a function of, as JSON values."""
+def provenance(market: Market, key: jax.Array, devices: int) -> dict[str, Any]:
+    """Facts about this process and what its run, on so many devices, is a function of, as JSON values."""
     return {
-        **surroundings(),
+        **surroundings(devices),
         "x64": jax.numpy.result_type(float) == np.float64,
         "key": key_words(key),
         "market": {
@@ -33,14 +34,15 @@ def provenance(market: Market, key: jax.Array) -> dict[str, Any]:
     }
 
 
-def surroundings() -> dict[str, Any]:
-    """Facts about this process, as JSON values."""
+def surroundings(devices: int) -> dict[str, Any]:
+    """Facts about this process and the devices that its run takes, as JSON values."""
     return {
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "command": sys.argv,
         "commit": git_commit(),
         "versions": versions(),
-        "device": device(),
+        "device": device(devices),
+        "devices": devices,
     }
 
 
@@ -62,11 +64,12 @@ def versions() -> dict[str, str]:
     return found
 
 
-def device() -> str:
-    """The devices JAX runs on, in words."""
-    devices = jax.devices()
-    kind, backend = devices[0].device_kind, devices[0].platform
-    return f"{len(devices)} x {kind}" + (f" ({backend})" if backend.lower() != kind.lower() else "")
+def device(count: int) -> str:
+    """The devices that a run takes, in words."""
+    first = jax.devices()[0]
+    kind, backend = first.device_kind, first.platform
+    of_processes = f" in {hosts.count()} processes" if hosts.count() > 1 else ""
+    return f"{count} x {kind}" + (f" ({backend})" if backend.lower() != kind.lower() else "") + of_processes
 
 
 def is_cpu_only() -> bool:

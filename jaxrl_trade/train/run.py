@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from jaxrl_trade.train.files import read_json, write_json
 from jaxrl_trade.train.provenance import key_words, market_digest, provenance, surroundings
 
 CONFIG, FACTS, CHECKPOINTS = "config.json", "run.json", "checkpoints"
+SHARED_SECONDS = 30.0  # until what one host has written shows on the others
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Plan:
 
     schedule: int  # updates that the schedules are made for: those the run began with
     updates: int  # in all
+    devices: int
     checkpoint_every: int | None  # updates; None where the run does not say
     device: str
     versions: Mapping[str, str]
@@ -58,12 +61,14 @@ def make_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
 
 
-def create_run(folder: Path, market: Market, config: AgentConfig, key: jax.Array, facts: dict[str, Any]) -> None:
+def create_run(
+    folder: Path, market: Market, config: AgentConfig, key: jax.Array, devices: int, facts: dict[str, Any]
+) -> None:
     """Writes config.json and run.json of a new run.
 
     Args:
       folder: of the run, made if need be.
-      market, config, key: as trained on.
+      market, config, key, devices: as trained on.
       facts: added to run.json: where the bars came from, say.
     Raises:
       OSError: the folder holds a run already, is a file, or cannot be written.
@@ -75,13 +80,26 @@ def create_run(folder: Path, market: Market, config: AgentConfig, key: jax.Array
     make_folder(folder)
     settings = config_to_dict(config)
     agent, steps = agent_of(config).name, list(steps_of(market))
-    known = {"format": 1, "agent": agent, **_features(market), "bar_steps": steps, **provenance(market, key)}
+    known = {"format": 1, "agent": agent, **_features(market), "bar_steps": steps, **provenance(market, key, devices)}
     try:
         write_json(folder / CONFIG, settings)
         write_json(folder / FACTS, {**known, **facts, "config": settings})
     except OSError:
         (folder / CONFIG).unlink(missing_ok=True)  # half a run can be neither resumed nor begun
         raise
+
+
+def check_shared(folder: Path) -> None:
+    """Refuses a folder that only process 0, which has written config.json there, can see.
+
+    Raises:
+      OSError: it is not there, also after a while, which network file systems may take.
+    """
+    end = time.monotonic() + SHARED_SECONDS
+    while not (folder / CONFIG).exists():
+        if time.monotonic() > end:
+            raise FileNotFoundError(f"{folder} is not there; all hosts must share the run's folder")
+        time.sleep(0.5)
 
 
 def check_same_run(folder: Path, market: Market, config: AgentConfig, key: jax.Array) -> None:
@@ -121,18 +139,24 @@ def read_plan(folder: Path) -> Plan:
     """
     facts = read_facts(folder)
     schedule = _settings(folder, facts)["updates"]
-    first = {"schedule": schedule, "updates": schedule, "checkpoint_every": None, **facts}
+    first = {"schedule": schedule, "updates": schedule, "checkpoint_every": None, "devices": 1, **facts}
     last = {**first, **(facts.get("resumed") or [{}])[-1]}
-    kinds: dict[str, Any] = {"updates": int, "checkpoint_every": (int, type(None)), "device": str, "versions": dict}
+    kinds: dict[str, Any] = {
+        "updates": int,
+        "devices": int,
+        "checkpoint_every": (int, type(None)),
+        "device": str,
+        "versions": dict,
+    }
     if wrong := sorted(name for name, kind in kinds.items() if not isinstance(last.get(name), kind)):
         raise ValueError(f"{folder / FACTS} is damaged: {wrong[0]} is {last.get(wrong[0])!r}")
     return Plan(**{field.name: last[field.name] for field in dataclasses.fields(Plan)})
 
 
-def record_resumption(folder: Path, after: int, updates: int, checkpoint_every: int) -> None:
+def record_resumption(folder: Path, after: int, updates: int, checkpoint_every: int, devices: int) -> None:
     """Adds to run.json that the run goes on after that many updates, how far it shall go, and where it runs now."""
     facts = read_facts(folder)
-    now = {"after": after, "updates": updates, "checkpoint_every": checkpoint_every, **surroundings()}
+    now = {"after": after, "updates": updates, "checkpoint_every": checkpoint_every, **surroundings(devices)}
     write_json(folder / FACTS, {**facts, "resumed": [*facts.get("resumed", []), now]})
 
 

@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import time
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
+from jaxrl_trade import hosts
 from jaxrl_trade.config import AgentConfig
 from jaxrl_trade.market import Market
 from jaxrl_trade.train import run as runs
@@ -23,13 +21,13 @@ from jaxrl_trade.train.checkpoints import Checkpoints, DamagedCheckpointError
 from jaxrl_trade.train.choice import WEIGHTS, Choice, save_choice
 from jaxrl_trade.train.config_json import differences
 from jaxrl_trade.train.logs import Row
+from jaxrl_trade.train.placement import MAX_CHUNK, Devices, Placement, check_devices
 from jaxrl_trade.train.provenance import device, versions
 from jaxrl_trade.train.validation import Chooser
 
 Array = jax.Array
 CHECKPOINTS_PER_RUN = 20
 CHUNK_SECONDS = 1.0  # between two looks of the host: how stale the bar is, and how long Ctrl-C waits
-MAX_CHUNK = 64  # updates whose scalars wait on the device
 
 
 @dataclasses.dataclass
@@ -38,8 +36,8 @@ class Session:
 
     market: Market
     config: AgentConfig  # its `updates` are the schedules' length: those the run began with
-    hypers: Any
-    state: Any
+    placement: Placement
+    state: Any  # as the placement holds it
     chooser: Chooser
     folder: Path | None
     updates: int  # of the run in all
@@ -64,10 +62,7 @@ class Session:
     def advance(self, updates: int) -> tuple[list[Row], float]:
         """Runs some updates; their rows, and the seconds they took."""
         began = time.perf_counter()
-        self.state, metrics = run_chunk(
-            self.state, self.hypers, self.market, np.int32(updates), config=agent_of(self.config).static(self.config)
-        )
-        metrics = jax.device_get(metrics)
+        self.state, metrics = self.placement.advance(self.state, updates)
         took = time.perf_counter() - began
         rows = [
             {
@@ -83,6 +78,11 @@ class Session:
             self.pace = took / updates
         return rows, took
 
+    @property
+    def params(self) -> Any:
+        """The weights, on one device of this process."""
+        return self.placement.params(self.state)
+
     def last_checkpoint(self) -> Path | None:
         """Folder of the last checkpoint."""
         return None if self.folder is None or self.saved is None else _checkpoints(self.folder).path(self.saved)
@@ -91,18 +91,22 @@ class Session:
         """Writes a checkpoint and the chosen weights, unless this update has one; keeps the last two and the best."""
         if self.folder is None or self.saved == self.done:
             return
-        choice, params = self.chooser.choose(self.state.params, self.done)
+        self.placement.check(self.state)
+        choice, params = self.chooser.choose(self.params, self.done)
         checkpoints = _checkpoints(self.folder)
         facts = {
             "update": self.done,
             "env_steps": self.done * self.config.total_experiences,
             "seconds": self.seconds,
             "choice": dataclasses.asdict(choice),
+            "devices": self.placement.devices,
         }
         checkpoints.save(self.done, _kept(self.state, params), facts)
-        save_choice(self.folder, params, choice)
-        earlier = [update for update in checkpoints.updates() if update <= self.done]  # later ones could not be read
-        checkpoints.prune({*earlier[-2:], choice.update})
+        with hosts.together():
+            if hosts.is_first():
+                save_choice(self.folder, params, choice)
+                earlier = [update for update in checkpoints.updates() if update <= self.done]  # later: unreadable
+                checkpoints.prune({*earlier[-2:], choice.update})
         self.saved = self.done
 
 
@@ -113,17 +117,24 @@ def begin(
     validation: Market | None,
     folder: Path | None,
     checkpoint_every: int | None,
+    devices: int,
     facts: dict[str, Any],
 ) -> Session:
     """A session at the start of a run, whose folder is written if there is one.
 
     Raises:
       OSError: the folder holds a run already, or cannot be written.
+      ValueError: sizes that the number of devices does not divide.
     """
     every = checkpoint_every or _default_interval(config.updates)
-    if folder is not None:
-        runs.create_run(folder, market, config, key, {"checkpoint_every": every, **facts})
-    return _start(market, config, key, validation, folder, config.updates, every)
+    placement = Placement.of(config, market, devices)
+    with hosts.together():
+        if folder is not None and hosts.is_first():
+            runs.create_run(folder, market, config, key, devices, {"checkpoint_every": every, **facts})
+    with hosts.together():
+        if folder is not None:
+            runs.check_shared(folder)
+    return _start(placement, market, key, validation, folder, config.updates, every)
 
 
 def resume(
@@ -133,6 +144,7 @@ def resume(
     validation: Market | None,
     folder: Path,
     checkpoint_every: int | None,
+    devices: Devices,
 ) -> Session:
     """A session at the newest checkpoint of a run that can be read, or at its start where none was written yet.
 
@@ -140,55 +152,72 @@ def resume(
       market, key, validation: as the run began.
       config: as the run began; its `updates` are how far the run shall go in all, while its schedules stay as they were.
       folder: of the run.
-      checkpoint_every: None is as before.
+      checkpoint_every, devices: None is as before; of several processes, all their devices.
     Raises:
       OSError: the folder holds no run, or no checkpoint that can be read.
-      ValueError: something else than the run's own, or fewer updates than are done.
+      ValueError: something else than the run's own, fewer updates than are done, fewer devices here than it had.
     """
-    runs.check_same_run(folder, market, config, key)
-    plan, updates = runs.read_plan(folder), config.updates
+    with hosts.together():
+        runs.check_same_run(folder, market, config, key)
+        plan, updates = runs.read_plan(folder), config.updates
+        is_young = not _checkpoints(folder).updates() and not (folder / WEIGHTS).exists()
+    taken = _devices_again(folder, plan, devices)
     every = checkpoint_every or plan.checkpoint_every or _default_interval(updates)
     config = dataclasses.replace(config, updates=plan.schedule)
-    is_young = not _checkpoints(folder).updates() and not (folder / WEIGHTS).exists()
     continued = _start if is_young else _restore
-    session = continued(market, config, key, validation, folder, updates, every)
+    session = continued(Placement.of(config, market, taken), market, key, validation, folder, updates, every)
     if is_young:
         session.notes.append("the run ended before its first checkpoint: it begins again")
-    session.notes += _changes(plan, config, updates)
-    if session.done < updates:
-        runs.record_resumption(folder, session.done, updates, every)
+    session.notes += _changes(plan, config, updates, taken)
+    with hosts.together():  # what is written now, others have read before
+        if session.done < updates and hosts.is_first():
+            runs.record_resumption(folder, session.done, updates, every, taken)
     return session
 
 
+def _devices_again(folder: Path, plan: runs.Plan, devices: Devices) -> int:
+    """How many devices a run goes on with."""
+    if devices is not None or hosts.count() > 1:
+        return check_devices(devices)
+    if plan.devices > jax.device_count():
+        raise ValueError(
+            f"{folder} was trained on {plan.devices} devices, here JAX sees {jax.device_count()}; say on how many it shall go on "
+            f"(--devices {jax.device_count()}): with the same parameters and optimiser, but other minibatches"
+        )
+    return plan.devices
+
+
 def _start(
+    placement: Placement,
     market: Market,
-    config: AgentConfig,
     key: Array,
     validation: Market | None,
     folder: Path | None,
     updates: int,
     every: int,
 ) -> Session:
-    state = _init(key, market, config=agent_of(config).static(config))
-    return Session(market, config, _traced(config), state, Chooser(validation, config), folder, updates, every)
+    config = placement.config
+    state = placement.begin(key, market)
+    return Session(market, config, placement, state, Chooser(validation, config), folder, updates, every)
 
 
 def _restore(
+    placement: Placement,
     market: Market,
-    config: AgentConfig,
     key: Array,
     validation: Market | None,
     folder: Path,
     updates: int,
     every: int,
 ) -> Session:
-    checkpoints, notes = _checkpoints(folder), []
-    state = jax.eval_shape(lambda: agent_of(config).init_state(key, market, config))
-    like = _kept(state, state.params)
+    checkpoints, config, notes = _checkpoints(folder), placement.config, []
     for done in reversed(checkpoints.updates()):
         try:
-            kept, facts = checkpoints.restore(done, like)
-        except DamagedCheckpointError as error:
+            with hosts.together():
+                devices = checkpoints.facts(done).get("devices", 1)
+                like = placement.like(key, market, devices)
+                kept, facts = checkpoints.restore(done, _kept(like, like.params))
+        except (DamagedCheckpointError, hosts.OtherProcessError) as error:
             notes.append(f"{error}; going on from the one before it")
             continue
         if done > updates:
@@ -196,12 +225,14 @@ def _restore(
                 f"updates = {updates}, but {folder} has done {done} already; give a larger total, or {done} to add none"
             )
         choice = Choice(**facts["choice"])
-        save_choice(folder, kept["chosen"], choice)  # a killed process may have left those of an earlier checkpoint
+        with hosts.together():
+            if hosts.is_first():  # a killed process may have left those of an earlier checkpoint
+                save_choice(folder, kept["chosen"], choice)
         return Session(
             market,
             config,
-            _traced(config),
-            kept["state"],
+            placement,
+            placement.place(kept["state"], devices),
             Chooser(validation, config, choice, kept["chosen"]),
             folder,
             updates,
@@ -215,51 +246,22 @@ def _restore(
     raise OSError(f"{folder} has no checkpoint to resume from ({found}); start a new run")
 
 
-def _changes(plan: runs.Plan, config: AgentConfig, updates: int) -> list[str]:
+def _changes(plan: runs.Plan, config: AgentConfig, updates: int, devices: int) -> list[str]:
     """What is not as it was when the run was left, in lines for people."""
-    changed = differences({"device": plan.device, **plan.versions}, {"device": device(), **versions()})
+    changed = differences({"device": plan.device, **plan.versions}, {"device": device(devices), **versions()})
     lines = []
     if changed:
         lines.append(
             f"not as before: {'; '.join(changed)}; parameters and optimiser are the run's, the rounding of sums may differ"
         )
+    if devices != plan.devices:
+        lines.append(
+            f"{devices} x {config.n_episodes // devices} episodes instead of {plan.devices} x "
+            f"{config.n_episodes // plan.devices}: minibatches are drawn in another order"
+        )
     if updates > plan.schedule and (text := agent_of(config).after_schedule(config)):
         lines.append(f"schedules keep the length the run began with, {plan.schedule} updates: {text} after that")
     return lines
-
-
-@functools.partial(jax.jit, static_argnames="config", donate_argnames="state")
-def run_chunk(state: Any, hypers: Any, market: Market, updates: Array, *, config: AgentConfig) -> tuple[Any, Any]:
-    """Some updates in one program.
-
-    Args:
-      state: donated.
-      hypers: traced.
-      market: the bars.
-      updates: int32, at most MAX_CHUNK; traced, so that one program serves chunks of every length.
-      config: of the run.
-    Returns:
-      The state after them, and metrics `[MAX_CHUNK]`, of which the first `updates` are filled.
-    """
-    update_step = agent_of(config).update_step
-
-    def body(i: Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
-        state, rows = carry
-        state, metrics = update_step(state, hypers, market, config)
-        return state, jax.tree.map(lambda row, value: row.at[i].set(value), rows, metrics)
-
-    one = jax.eval_shape(lambda s: update_step(s, hypers, market, config)[1], state)
-    rows = jax.tree.map(lambda x: jnp.zeros((MAX_CHUNK,), x.dtype), one)
-    return jax.lax.fori_loop(0, updates, body, (state, rows))
-
-
-@functools.partial(jax.jit, static_argnames="config")
-def _init(key: Array, market: Market, *, config: AgentConfig) -> Any:
-    return agent_of(config).init_state(key, market, config)
-
-
-def _traced(config: AgentConfig) -> Any:
-    return jax.tree.map(lambda x: jnp.asarray(x, float), config.hypers)
 
 
 def _default_interval(updates: int) -> int:

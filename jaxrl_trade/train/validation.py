@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxrl_trade import hosts
 from jaxrl_trade.config import AgentConfig
 from jaxrl_trade.market import Market
 from jaxrl_trade.train.agent import agent_of
@@ -40,7 +41,8 @@ class Chooser:
         """Judges the weights after `update` updates; returns its figures for the log, none without validation bars."""
         if self._evaluate is None:
             return {}
-        figures = self._evaluate(agent_of(self._config).policy(params, self._config))
+        evaluate = self._evaluate
+        figures = hosts.from_first(lambda: evaluate(agent_of(self._config).policy(params, self._config)))
         score, best = figures["total_return"], self._choice
         if best is None or best.score is None or score > best.score:
             self._keep(params, Choice(update, update, score, best.validations + 1 if best else 1))

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import jaxrl_trade as jt
-from jaxrl_trade.train import loop, session
+from jaxrl_trade.train import loop, placement
 from jaxrl_trade.train.agent import AGENTS
 from jaxrl_trade.train.loop import NonFiniteError, TrainResult, train_ppo
 from jaxrl_trade.train.ppo import TERMS, update_step
@@ -175,7 +175,7 @@ def test_the_program_is_traced_once_for_runs_that_differ_in_hyperparameters_only
     run: TrainResult,
 ) -> None:
     del run  # has traced it
-    programs: list[Any] = [session.run_chunk, session._init]
+    programs: list[Any] = [placement.run_chunk, placement.init]
     traces = [program._cache_size() for program in programs]
     other = dataclasses.replace(CONFIG, hypers=dataclasses.replace(CONFIG.hypers, learning_rate=1e-3, gamma=0.9))
     train_ppo(MARKET, other, KEY, checkpoint_every=1, quiet=True)

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import jaxrl_trade as jt
-from jaxrl_trade.train import session
+from jaxrl_trade.train import placement
 from jaxrl_trade.train.agent import agent_of
 from jaxrl_trade.train.checkpoints import Checkpoints
 from jaxrl_trade.train.files import locked
@@ -76,8 +76,8 @@ def test_a_longer_total_keeps_the_schedule_of_the_run(
     )
     # what never stopped: 6 updates in one program, with a schedule of 4
     static, hypers = agent_of(CONFIG).static(CONFIG), jax.tree.map(jnp.float32, CONFIG.hypers)
-    start = session._init(KEY, MARKET, config=static)
-    state, metrics = session.run_chunk(start, hypers, MARKET, np.int32(6), config=static)
+    start = placement.init(KEY, MARKET, config=static)
+    state, metrics = placement.run_chunk(start, hypers, MARKET, np.int32(6), config=static)
     assert_same_leaves(longer.state, state)
     assert [row["entropy"] for row in longer.history] == metrics.entropy[:6].tolist()
     assert_same_leaves(longer.params, whole.params)  # a line to 0 after 4 updates: nothing is learned in the other two
@@ -260,12 +260,12 @@ def test_other_devices_and_versions_are_told_and_recorded_and_the_state_goes_on(
     facts = read_facts(tmp_path / "run")
     edit(tmp_path / "run" / "run.json", device="8 x abacus", versions={**facts["versions"], "jax": "0.0.1"})
     rest = train_ppo(MARKET, CONFIG, KEY, MARKET, resume=True, **options)
-    now = f"device: 8 x abacus -> {device()}; jax: 0.0.1 -> {jax.__version__}"
+    now = f"device: 8 x abacus -> {device(1)}; jax: 0.0.1 -> {jax.__version__}"
     assert f"not as before: {now}; parameters and optimiser are the run's" in capsys.readouterr().err
     assert_same_leaves(rest.state, whole.state)
     after = read_facts(tmp_path / "run")
     assert after["device"] == "8 x abacus"  # as it began
-    assert [(entry["after"], entry["device"]) for entry in after["resumed"]] == [(2, device())]
+    assert [(entry["after"], entry["device"]) for entry in after["resumed"]] == [(2, device(1))]
     resume(tmp_path / "run")
     assert "not as before" not in capsys.readouterr().err
 

@@ -28,7 +28,7 @@ PARAMS = jax.tree.map(np.ones_like, jt.init_ppo(KEY, CONFIG, tiny.FEATURES))
 def folder(tmp_path: Path) -> Path:
     """A run with weights."""
     folder = tmp_path / "run"
-    create_run(folder, tiny.market(), CONFIG, KEY, {"seed": 42})
+    create_run(folder, tiny.market(), CONFIG, KEY, 1, {"seed": 42})
     save_choice(folder, PARAMS, Choice(2, 4, 0.0123, 3))
     return folder
 
@@ -110,7 +110,7 @@ def test_a_run_of_another_feature_version_is_refused(folder: Path) -> None:
 
 def test_a_run_of_another_feature_version_is_not_resumed(tmp_path: Path) -> None:
     market = dataclasses.replace(tiny.market(), features=jnp.zeros((65, 51)), feature_names=FEATURE_NAMES)
-    create_run(tmp_path / "run", market, CONFIG, KEY, {})
+    create_run(tmp_path / "run", market, CONFIG, KEY, 1, {})
     check_same_run(tmp_path / "run", market, CONFIG, KEY)
     edit(tmp_path / "run" / "run.json", feature_version=FEATURE_VERSION + 1)
     with pytest.raises(ValueError, match=rf"version {FEATURE_VERSION + 1} of the features"):
@@ -142,13 +142,13 @@ def test_a_choice_of_other_fields_is_damaged(folder: Path, changes: dict[str, An
 def test_a_run_needs_a_folder_not_a_file(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     with pytest.raises(NotADirectoryError, match=r"notes\.txt is a file; a run needs a folder"):
-        create_run(tmp_path / "notes.txt", tiny.market(), CONFIG, KEY, {})
+        create_run(tmp_path / "notes.txt", tiny.market(), CONFIG, KEY, 1, {})
 
 
 def test_what_is_no_run_is_told_in_one_line(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"elsewhere is no run folder: it has no run\.json"):
         jt.load_policy(tmp_path / "elsewhere")
-    create_run(tmp_path / "young", tiny.market(), CONFIG, KEY, {})
+    create_run(tmp_path / "young", tiny.market(), CONFIG, KEY, 1, {})
     with pytest.raises(FileNotFoundError, match="young has no weights yet"):
         jt.load_policy(tmp_path / "young", tiny.NAMES)
     edit(folder / "config.json", more=1)
@@ -165,4 +165,4 @@ def test_what_is_no_run_is_told_in_one_line(folder: Path, tmp_path: Path) -> Non
 
 def test_a_folder_that_holds_a_run_is_not_taken(folder: Path) -> None:
     with pytest.raises(FileExistsError, match="already holds a run"):
-        create_run(folder, tiny.market(), CONFIG, KEY, {})
+        create_run(folder, tiny.market(), CONFIG, KEY, 1, {})
