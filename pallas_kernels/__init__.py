@@ -12,6 +12,7 @@ from pallas_kernels.entropy import windowed_entropy
 from pallas_kernels.heads import DuelingGradients, Heads
 from pallas_kernels.mlp import mlp, mlp_mode
 from pallas_kernels.mlp_inputs import Gathered
+from pallas_kernels.mlp_policy_loss import mlp_policy_loss, mlp_policy_loss_mode
 from pallas_kernels.policy_loss import clipped_policy_loss
 from pallas_kernels.policy_outcome import PolicyLoss
 from pallas_kernels.recurrence import discounted_sums
@@ -41,6 +42,8 @@ __all__ = [
     "log_prob",
     "mlp",
     "mlp_mode",
+    "mlp_policy_loss",
+    "mlp_policy_loss_mode",
     "resolve",
     "rollout",
     "rollout_obstacle",

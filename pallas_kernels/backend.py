@@ -109,6 +109,22 @@ def launch(
     )
 
 
+def with_copies(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function(copies, *args)` as a function of args alone; copies: how many of them a vmap around the call runs at once.
+
+    For choices that depend on how much there is for a chip to do. A second vmap around the first counts nothing more.
+    """
+    alone = jax.custom_batching.custom_vmap(functools.partial(function, 1))
+
+    @alone.def_vmap
+    def together(axis_size: int, in_batched: Any, *args: Any) -> Any:
+        axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, tuple(in_batched))
+        out = jax.vmap(functools.partial(function, axis_size), axes)(*args)
+        return out, jax.tree.map(lambda _: True, out)
+
+    return alone
+
+
 def load(ref: Any, mask: Array | None = None, other: float | None = None) -> Array:
     """A masked load; lanes outside the mask read `other` and touch no memory."""
     return plgpu.load(ref, mask=mask, other=other)

@@ -7,7 +7,7 @@ leaves its activations in memory for the backward pass, and so are its data grad
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +15,10 @@ from jax import lax
 
 from pallas_kernels import reference
 from pallas_kernels.backend import Backend, Resolved, first_order_only, resolve, reverse_mode_only
-from pallas_kernels.mlp_inputs import Gathered, Products
+from pallas_kernels.mlp_inputs import Gathered, Layers, Products, check, obstacle
 from pallas_kernels.mlp_layers import backward_layer, forward_layer, weight_gradient
 from pallas_kernels.mlp_pass import Inputs, forward
-from pallas_kernels.mlp_plan import WIDEST, Layers, Padded, Plan, make_plan, pad_layers, pad_table
+from pallas_kernels.mlp_plan import WIDEST, Padded, Plan, make_plan, pad_layers, pad_rows, pad_table
 
 Array = jax.Array
 
@@ -56,7 +56,7 @@ def mlp(
       ValueError: a shape, a slope, products or a backend that do not fit; a jvp or second derivative of a kernel.
     """
     layers = tuple((kernel, bias) for kernel, bias in layers)
-    batch = _check(layers, inputs, negative_slope, products)
+    batch = check(layers, inputs, negative_slope, products)
     mode = mlp_mode(layers, inputs, products, backend)
     if mode == "xla":
         return reference.mlp(layers, inputs, negative_slope=negative_slope, products=products)
@@ -70,14 +70,22 @@ def mlp_mode(
     layers: Sequence[tuple[Array, Array]], inputs: Array | Gathered, products: Products, backend: Backend
 ) -> Resolved:
     """The way `mlp` goes with these arguments: "pallas", "interpret" or "xla". TF32 was not measured faster than XLA."""
-    return resolve(backend, faster=products == "bfloat16", obstacle=_obstacle(layers, inputs))
+    return resolve(backend, faster=products == "bfloat16", obstacle=obstacle(layers, inputs, WIDEST))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _mlp(static: Static, layers: Layers, table: Array | None, values: Array | None, row: Array | None) -> Array:
-    inputs = Inputs(None if table is None else pad_table(table, static.plan), row, values)
+    inputs = Inputs(
+        None if table is None else pad_table(table, static.plan.widths[0], static.plan.operand), row, values
+    )
     offset = 0 if table is None else table.shape[1]
-    return forward(static.plan, pad_layers(layers, static.plan), inputs, offset, interpret=static.interpret)
+    return forward(
+        static.plan,
+        pad_layers(layers, static.plan.widths, static.plan.operand),
+        inputs,
+        offset,
+        interpret=static.interpret,
+    )
 
 
 def _fwd(static: Static, *args: Any) -> Any:
@@ -96,11 +104,10 @@ def _forward_kept(
     static: Static, layers: Layers, table: Array | None, values: Array | None, row: Array | None
 ) -> tuple[Array, Padded, tuple[Array, ...]]:
     """Outputs, the padded layers, and what each layer multiplies: `[rows, padded width]`, rows for whole tiles."""
-    plan, padded = static.plan, pad_layers(layers, static.plan)
-    parts = [] if table is None else [table.astype(plan.operand)[jnp.clip(row, 0, table.shape[0] - 1)]]
-    parts += [] if values is None else [values.astype(plan.operand)]
-    x = jnp.concatenate(parts, axis=1)
-    kept = [jnp.pad(x, ((0, plan.kept_rows - plan.batch), (0, plan.widths[0] - x.shape[1])))]
+    plan = static.plan
+    padded = pad_layers(layers, plan.widths, plan.operand)
+    inputs: Any = values if table is None else Gathered(table, cast(Array, row), values)
+    kept = [pad_rows(inputs, plan.widths[0], plan.operand)]
     for w, b in zip(padded.w[:-1], padded.b[:-1], strict=True):
         kept.append(forward_layer(kept[-1], w, b, slope=plan.negative_slope, interpret=static.interpret))
     y = _product(kept[-1], padded.w[-1], 1, 0) + padded.b[-1]
@@ -110,7 +117,7 @@ def _forward_kept(
 def _backward(static: Static, residuals: tuple[Padded, tuple[Array, ...], Any], grad: Array) -> Any:
     padded, kept, (layers, table, values, row) = residuals
     plan = static.plan
-    dz = jnp.pad(grad, ((0, plan.kept_rows - plan.batch), (0, plan.widths[-1] - plan.outputs))).astype(plan.operand)
+    dz = jnp.pad(grad, ((0, len(kept[0]) - plan.batch), (0, plan.widths[-1] - plan.outputs))).astype(plan.operand)
     grad_layers = []
     for i in reversed(range(len(layers))):
         (kernel, bias), a = layers[i], kept[i]
@@ -133,54 +140,3 @@ def _backward(static: Static, residuals: tuple[Padded, tuple[Array, ...], Any], 
 
 def _product(x: Array, y: Array, x_axis: int, y_axis: int) -> Array:
     return lax.dot_general(x, y, (((x_axis,), (y_axis,)), ((), ())), preferred_element_type=jnp.float32)
-
-
-def _check(layers: Layers, inputs: Array | Gathered, negative_slope: float, products: Products) -> int:
-    """The number of rows; raises a ValueError that names the argument where shapes do not fit each other."""
-    if products not in ("bfloat16", "tf32"):
-        raise ValueError(f"products = {products!r} is unknown; choose 'bfloat16' or 'tf32'")
-    if not isinstance(negative_slope, int | float) or not 0 <= negative_slope <= 1:
-        raise ValueError(f"negative_slope = {negative_slope!r}; wanted a Python number in [0, 1]")
-    if not layers:
-        raise ValueError("layers is empty; wanted (kernel [in, out], bias [out]) of one layer or more")
-    batch, width = _input_shape(inputs)
-    for i, (kernel, bias) in enumerate(layers):
-        if jnp.ndim(kernel) != 2 or kernel.shape[0] != width:
-            before = "the inputs' width" if i == 0 else f"the width of layers[{i - 1}]"
-            raise ValueError(f"layers[{i}] has a kernel of shape {jnp.shape(kernel)}; wanted [{width}, out], {before}")
-        width = kernel.shape[1]
-        if jnp.shape(bias) != (width,):
-            raise ValueError(f"layers[{i}] has a bias of shape {jnp.shape(bias)}; wanted ({width},), as its kernel")
-    return batch
-
-
-def _input_shape(inputs: Array | Gathered) -> tuple[int, int]:
-    if not isinstance(inputs, Gathered):
-        if jnp.ndim(inputs) != 2 or inputs.shape[0] < 1:
-            raise ValueError(f"inputs have shape {jnp.shape(inputs)}; wanted [B, K] with B at least 1")
-        return inputs.shape[0], inputs.shape[1]
-    table, row, values = inputs
-    if jnp.ndim(table) != 2 or table.shape[0] < 1:
-        raise ValueError(f"inputs.table has shape {jnp.shape(table)}; wanted [T, F] with T at least 1")
-    if jnp.ndim(row) != 1 or row.shape[0] < 1 or not jnp.issubdtype(row.dtype, jnp.integer):
-        raise ValueError(f"inputs.row is {row.dtype}{list(jnp.shape(row))}; wanted integers [B], B at least 1")
-    batch, width = row.shape[0], table.shape[1]
-    if values is None:
-        return batch, width
-    if jnp.ndim(values) != 2 or values.shape[0] != batch:
-        raise ValueError(
-            f"inputs.values has shape {jnp.shape(values)}; wanted [{batch}, V], one for each of inputs.row"
-        )
-    return batch, width + values.shape[1]
-
-
-def _obstacle(layers: Layers, inputs: Array | Gathered) -> str | None:
-    """Why the kernels cannot take these arrays, or None."""
-    for i, (kernel, _) in enumerate(layers):
-        if max(kernel.shape) > WIDEST:
-            return f"layers[{i}] is {kernel.shape[0]} x {kernel.shape[1]}, wider than {WIDEST}"
-    arrays = [inputs.table, inputs.values] if isinstance(inputs, Gathered) else [inputs]
-    for array in (*arrays, *(x for layer in layers for x in layer)):
-        if array is not None and array.dtype not in (jnp.float32, jnp.bfloat16):
-            return f"an array has dtype {array.dtype}, not float32 or bfloat16"
-    return None

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 
-from pallas_kernels.backend import dot, launch, load, store
+from pallas_kernels.backend import dot, launch, load, store, with_copies
 
 Array = jax.Array
 
@@ -52,16 +52,20 @@ def backward_layer(dz: Array, w: Array, a: Array, *, slope: float, interpret: bo
 
 def weight_gradient(a: Array, dz: Array, *, interpret: bool) -> tuple[Array, Array]:
     """a^T dz `[in, out]` and the sums of dz over the rows `[out]`, float32, of a `[rows, in]` and dz `[rows, out]`."""
-    rows, n_in, n_out = a.shape[0], a.shape[1], dz.shape[1]
+    total = with_copies(functools.partial(_weight_gradient, interpret))(a, dz)
+    return total[: a.shape[1]], total[a.shape[1]]
+
+
+def _weight_gradient(interpret: bool, copies: int, a: Array, dz: Array) -> Array:
+    n_in, n_out = a.shape[1], dz.shape[1]
     tiles = (n_in // _piece(n_in) + 1) * (n_out // _piece(n_out))
-    steps = rows // ROWS
-    cuts = max(1, min(steps, _PROGRAMS // tiles))
+    steps = a.shape[0] // ROWS
+    cuts = max(1, min(steps, _PROGRAMS // (tiles * copies)))
     kernel = functools.partial(_weight_kernel, rounds=-(-steps // cuts), step=_step(a, ROWS))
     out = jax.ShapeDtypeStruct((cuts, n_in + _ONES, n_out), jnp.float32)
     grid = (cuts * tiles,)
     run = launch(kernel, out, grid=grid, name="mlp_weight_gradient", warps=8, stages=3, interpret=interpret)
-    total = jnp.sum(cast(Array, run(a, dz)), axis=0)
-    return total[:n_in], total[n_in]
+    return jnp.sum(cast(Array, run(a, dz)), axis=0)
 
 
 def _piece(width: int) -> int:
@@ -75,7 +79,7 @@ def _step(a: Array, summed: int) -> int:
 def _launch(
     kernel: Callable[..., None], outs: Any, a: Array, pieces: int, name: str, interpret: bool
 ) -> Callable[..., Any]:
-    return launch(kernel, outs, grid=(a.shape[0] // ROWS * pieces,), name=name, warps=8, stages=3, interpret=interpret)
+    return launch(kernel, outs, grid=(a.shape[0] // ROWS * pieces,), name=name, warps=4, stages=3, interpret=interpret)
 
 
 def _tile(width: int, columns: int) -> tuple[Array, Array]:

@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from pallas_kernels.mlp_inputs import Products
+from pallas_kernels.mlp_inputs import Gathered, Layers, Products
 from pallas_kernels.mlp_layers import ROWS
 from pallas_kernels.numerics import padded
 
 Array = jax.Array
-Layers = Sequence[tuple[Array, Array]]
 
 _STEP = 64  # widths beyond this are padded to a multiple of it, smaller ones to a power of two
 _PIECE = 128  # columns held as one array: wider ones made the compiler spill
@@ -50,11 +49,6 @@ class Plan:
         """Number of programs in the grid."""
         return -(-self.batch // self.tiles.rows)
 
-    @property
-    def kept_rows(self) -> int:
-        """The batch padded to whole tiles of the layers that differentiation launches one by one."""
-        return -(-self.batch // ROWS) * ROWS
-
 
 class Padded(NamedTuple):
     """Weights `[in, out]` in the operands' dtype and biases `[out]` float32 of every layer, zero beyond the real widths."""
@@ -88,18 +82,31 @@ def choose_tiles(batch: int, products: Products) -> Tiles:
     return Tiles(rows=128, chunk=32, warps=8, stages=3)
 
 
-def pad_layers(layers: Layers, plan: Plan) -> Padded:
-    """Weights and biases as the kernels read them."""
+def pad_layers(layers: Layers, widths: Sequence[int], operand: Any) -> Padded:
+    """Weights, in the operands' dtype, and biases as the kernels read them; widths: padded, the inputs' first."""
     w, b = [], []
-    for (kernel, bias), rows, columns in zip(layers, plan.widths[:-1], plan.widths[1:], strict=True):
-        w.append(_pad(kernel.astype(plan.operand), rows, columns))
+    for (kernel, bias), rows, columns in zip(layers, widths[:-1], widths[1:], strict=True):
+        w.append(_pad(kernel.astype(operand), rows, columns))
         b.append(_pad(bias.astype(jnp.float32), columns))
     return Padded(tuple(w), tuple(b))
 
 
-def pad_table(table: Array, plan: Plan) -> Array:
+def pad_table(table: Array, width: int, operand: Any) -> Array:
     """A table `[T, F]` of inputs with the padded width and the operands' dtype, so that its rows load in one piece."""
-    return _pad(table.astype(plan.operand), table.shape[0], plan.widths[0])
+    return _pad(table.astype(operand), table.shape[0], width)
+
+
+def pad_rows(inputs: Array | Gathered, width: int, operand: Any) -> Array:
+    """All inputs `[rows, width]` in the operands' dtype, with rows for whole tiles of the kernels that differentiate.
+
+    The same of whatever network reads them, so that under jit actor and critic share one array.
+    """
+    if isinstance(inputs, Gathered):
+        table, row, values = inputs
+        x = Gathered(table.astype(operand), row, None if values is None else values.astype(operand)).formed()
+    else:
+        x = inputs.astype(operand)
+    return _pad(x, -(-len(x) // ROWS) * ROWS, width)
 
 
 def padded_width(width: int) -> int:

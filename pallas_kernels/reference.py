@@ -145,18 +145,11 @@ def mlp(
 
     Both operands of every product are rounded to bfloat16 if products is "bfloat16"; sums are float32.
     """
-    a = _rows(inputs)
+    a = _widen(inputs.formed() if isinstance(inputs, Gathered) else inputs)
     for i, (kernel, bias) in enumerate(layers):
         a = a if i == 0 else jnp.where(a > 0, a, negative_slope * a)
         a = _rounded_product(a, kernel, products) + _widen(bias)
     return a
-
-
-def _rows(inputs: Array | Gathered) -> Array:
-    if not isinstance(inputs, Gathered):
-        return _widen(inputs)
-    rows = _widen(inputs.table)[jnp.clip(inputs.row, 0, inputs.table.shape[0] - 1)]
-    return rows if inputs.values is None else jnp.concatenate([rows, _widen(inputs.values)], axis=1)
 
 
 def _rounded_product(x: Array, w: Array, products: Products) -> Array:

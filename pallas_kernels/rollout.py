@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
-from pallas_kernels.backend import Backend, launch, not_differentiable, resolve
+from pallas_kernels.backend import Backend, launch, not_differentiable, resolve, with_copies
 from pallas_kernels.numerics import PADDING, padded
 from pallas_kernels.rollout_kernel import Inputs, Products, Static, Tiles, choose_tiles, rollout_kernel
 from pallas_kernels.rollout_scan import Environment, Layer, SplitPolicy, Steps, scan_rollout
@@ -70,7 +70,8 @@ def rollout(
       products: precision of the matrix products: float32 (from bfloat16 terms, exact to 2^-24), TF32 or bfloat16, each
         with float32 sums.
       backend: `"auto"` | `"pallas"` | `"interpret"` | `"xla"`; see `backend.resolve`. XLA takes JAX's own precision.
-      tiles: how the kernel cuts the lanes; None chooses by N.
+      tiles: how the kernel cuts the lanes; None chooses by N, and by how
+        many rollouts a vmap around this one runs at once.
 
     Returns:
       The state after L steps, and the steps.
@@ -84,15 +85,19 @@ def rollout(
         logits = functools.partial(policy.logits, negative_slope=negative_slope)
         choose = sample if jnp.issubdtype(draws.dtype, jnp.floating) else forced
         return scan_rollout(environment, logits, choose, tables, effects, state, draws, restarts)
-    static = Static(
-        environment=environment,
-        negative_slope=negative_slope,
-        products=products,
-        tiles=tiles or choose_tiles(draws.shape[1], products),
-        interpret=mode == "interpret",
-    )
-    run = not_differentiable(functools.partial(_launch, static))
-    return cast(tuple[Any, Steps], run(policy, tables, effects, state, draws, restarts))
+
+    def run(copies: int, *args: Any) -> tuple[Any, Steps]:
+        static = Static(
+            environment=environment,
+            negative_slope=negative_slope,
+            products=products,
+            tiles=tiles or choose_tiles(draws.shape[1], products, copies),
+            interpret=mode == "interpret",
+        )
+        return _launch(static, *args)
+
+    whole = not_differentiable(with_copies(run))
+    return cast(tuple[Any, Steps], whole(policy, tables, effects, state, draws, restarts))
 
 
 def _check(

@@ -42,15 +42,19 @@ class Tiles:
     columns: int = 128
 
 
-def choose_tiles(n_lanes: int, products: Products) -> Tiles:
-    """The fastest measured on an H200 (scripts/benchmark.py); every choice gives a right answer."""
-    if n_lanes <= 264:
+def choose_tiles(n_lanes: int, products: Products, copies: int = 1) -> Tiles:
+    """The fastest measured on an H200 (scripts/benchmark.py); every choice gives a right answer.
+
+    copies: rollouts of n_lanes that run at once, each with weights of its own, so that no tile holds lanes of two.
+    """
+    total = n_lanes * copies
+    if total <= 264:
         return Tiles(lanes=1, warps=4)
-    if n_lanes <= 4224:
+    if total <= 4224 or n_lanes < 16:
         return Tiles(lanes=8, warps=4, columns=64)
     if products == "float32":  # three terms of every weight in registers
         return Tiles(lanes=32, warps=4, columns=32)
-    if n_lanes <= 8448:
+    if total <= 8448 or n_lanes < 128:
         return Tiles(lanes=16, warps=4, columns=32)
     return Tiles(lanes=128, warps=4, columns=128) if products == "bfloat16" else Tiles(lanes=64, warps=4, columns=32)
 

@@ -17,22 +17,24 @@ from flax import struct
 
 import pallas_kernels as pk
 from jaxrl_trade import collectives, networks
-from jaxrl_trade.agents.optimisation import flatten, mean_in_chunks, optimiser, shuffle
+from jaxrl_trade.agents.optimisation import flatten, mean_in_chunks, optimiser, shuffle, side_by_side
 from jaxrl_trade.config import PPOConfig, PPOHypers
 
 Array = jax.Array
 Network = Any  # parameters of one network
+Observations = Array | pk.Gathered  # `[B, D]`
 
 
 @struct.dataclass
 class Rows:
-    """M rows of experience, each leaf `[M]`."""
+    """M rows of experience, each leaf `[M]` but for what was seen."""
 
     actions: Array  # int32
     log_probs: Array  # under the policy that acted
     values: Array  # at collection
     advantages: Array
     returns: Array
+    seen: Any = None  # what the observations are made of, a pytree of `[M, ...]`
 
 
 @struct.dataclass
@@ -66,18 +68,17 @@ def init(actor: Network, critic: Network) -> Learner:
 
 
 def actor_loss(
-    actor: Network, obs: Array, rows: Rows, hypers: PPOHypers, config: PPOConfig
+    actor: Network, obs: Observations, rows: Rows, hypers: PPOHypers, config: PPOConfig
 ) -> tuple[Array, dict[str, Array]]:
     """Clipped surrogate minus the entropy bonus, and what it measures; advantages come normalised."""
-    logits = networks.actor(config).evaluate(actor, obs)
-    outcome = pk.clipped_policy_loss(
-        logits, rows.actions, rows.log_probs, rows.advantages, hypers.clip, hypers.entropy_coef
+    outcome = networks.actor(config).policy_loss(
+        actor, obs, rows.actions, rows.log_probs, rows.advantages, hypers.clip, hypers.entropy_coef
     )
     measures = {name: value for name, value in outcome._asdict().items() if name != "loss"}
     return outcome.loss, {"actor_loss": outcome.loss, **measures}
 
 
-def value_loss(critic: Network, obs: Array, rows: Rows, hypers: PPOHypers, config: PPOConfig) -> Array:
+def value_loss(critic: Network, obs: Observations, rows: Rows, hypers: PPOHypers, config: PPOConfig) -> Array:
     """value_coef times the mean squared error to the returns; with `value_clip`, of the worse of the clipped and the free value."""
     value = networks.critic(config).evaluate(critic, obs)[..., 0]
     error = (value - rows.returns) ** 2
@@ -90,7 +91,7 @@ def value_loss(critic: Network, obs: Array, rows: Rows, hypers: PPOHypers, confi
 def update(
     learner: Learner,
     rows: Rows,
-    observe: Callable[[Array], Array],
+    observe: Callable[[Any], Observations],
     key: Array,
     hypers: PPOHypers,
     config: PPOConfig,
@@ -101,7 +102,7 @@ def update(
     Args:
       learner: actor, critic and optimiser states.
       rows: the collection; advantages as estimated, they are normalised here over the whole batch.
-      observe: indices `[B]` of rows to observations `[B, D]`.
+      observe: what was seen in B rows to their observations.
       key: of the shuffles.
       hypers: traced; learning_rate already scaled by the schedule.
       config: of the run.
@@ -111,7 +112,7 @@ def update(
     Returns:
       The learner, and its losses: means over the minibatches that were not skipped, `ratio_deviation` of the very first.
     """
-    rows = dataclasses.replace(rows, advantages=normalise(rows.advantages, axis))
+    joined, separate = side_by_side(dataclasses.replace(rows, advantages=normalise(rows.advantages, axis)))
     keys = jax.vmap(lambda k: collectives.own_key(k, axis))(jax.random.split(key, config.epochs))
     orders = jax.vmap(lambda k: shuffle(k, len(rows.actions), config.minibatches))(keys)
     actor, actor_opt, restore_actor = flatten(learner.actor, learner.actor_opt)
@@ -125,8 +126,10 @@ def update(
 
     def step(carry: tuple[Learner, Array], index: Array) -> tuple[tuple[Learner, Array], tuple[Array, Array]]:
         learner, is_stopped = carry
-        batch = jax.tree.map(lambda x: x[index], rows)
-        moved, losses = _minibatch_step(learner, trees, observe(index), batch, hypers, config, axis)
+        batch = separate(
+            jax.lax.optimization_barrier([x[index] for x in joined])
+        )  # else XLA chooses for each column anew
+        moved, losses = _minibatch_step(learner, trees, observe, batch, hypers, config, axis)
         if config.target_kl is not None:
             is_stopped = is_stopped | (collectives.mean(losses.kl, axis) > config.target_kl)
             moved = jax.tree.map(lambda new, old: jnp.where(is_stopped, old, new), moved, learner)
@@ -150,7 +153,7 @@ def normalise(advantages: Array, axis: str | None = None) -> Array:
 def _minibatch_step(
     learner: Learner,
     trees: Callable[[Learner], Learner],
-    obs: Array,
+    observe: Callable[[Any], Observations],
     rows: Rows,
     hypers: PPOHypers,
     config: PPOConfig,
@@ -162,15 +165,15 @@ def _minibatch_step(
     """
 
     def loss_of_actor(vector: Array) -> tuple[Array, dict[str, Array]]:
-        return actor_loss(trees(dataclasses.replace(learner, actor=vector)).actor, obs, rows, hypers, config)
+        actor = trees(dataclasses.replace(learner, actor=vector)).actor
+        return actor_loss(actor, observe(rows.seen), rows, hypers, config)
 
-    def loss_of_critic(vector: Array, obs: Array, rows: Rows) -> Array:
-        return value_loss(trees(dataclasses.replace(learner, critic=vector)).critic, obs, rows, hypers, config)
+    def loss_of_critic(vector: Array, rows: Rows) -> Array:
+        critic = trees(dataclasses.replace(learner, critic=vector)).critic
+        return value_loss(critic, observe(rows.seen), rows, hypers, config)
 
     actor_gradient, report = jax.grad(loss_of_actor, has_aux=True)(learner.actor)
-    loss, critic_gradient = mean_in_chunks(
-        lambda obs, rows: jax.value_and_grad(loss_of_critic)(learner.critic, obs, rows), obs, rows
-    )
+    loss, critic_gradient = mean_in_chunks(lambda rows: jax.value_and_grad(loss_of_critic)(learner.critic, rows), rows)
     # before they are clipped: one program with all rows would clip their mean, too
     actor_gradient, critic_gradient = collectives.mean((actor_gradient, critic_gradient), axis)
     adam = optimiser(hypers.learning_rate, hypers.max_grad_norm)

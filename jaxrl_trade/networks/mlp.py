@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 import pallas_kernels as pk
-from jaxrl_trade.config import Backend, ComputeDtype
+from jaxrl_trade.config import Backend, ComputeDtype, Scalar
 from jaxrl_trade.networks import layers
 from jaxrl_trade.networks.layers import Params
 
@@ -48,13 +48,16 @@ class MLP(nn.Module):
         """The features' part `[..., hidden[0]]` of the first layer, bias included, of features `[..., F]`."""
         return layers.project(params[f"{self.prefix}_layer_0"], features, self.compute_dtype)
 
-    def evaluate(self, params: Params, inputs: Array, backend: Backend = "auto") -> Array:
+    def evaluate(self, params: Params, inputs: Array | pk.Gathered, backend: Backend = "auto") -> Array:
         """The outputs `[..., outputs]` of inputs `[..., K]` under these weights.
 
         In bfloat16 a kernel of `pallas_kernels` where `backend` has one, else a product a layer.
         """
-        if self.compute_dtype != "bfloat16" or inputs.dtype != jnp.float32:
-            return cast(Array, self.apply({"params": params}, inputs))
+        if not self._is_rounded(inputs):
+            array = inputs.formed() if isinstance(inputs, pk.Gathered) else inputs
+            return cast(Array, self.apply({"params": params}, array))
+        if isinstance(inputs, pk.Gathered):
+            return self._launch(params, inputs, backend)
         rows = inputs.reshape(-1, inputs.shape[-1])
         return self._launch(params, rows, backend).reshape(*inputs.shape[:-1], self.outputs)
 
@@ -63,6 +66,22 @@ class MLP(nn.Module):
         if self.compute_dtype != "bfloat16" or pk.mlp_mode(self._layers(params), inputs, "bfloat16", backend) == "xla":
             return None
         return self._launch(params, inputs, backend)
+
+    def policy_loss(
+        self,
+        params: Params,
+        inputs: Array | pk.Gathered,
+        actions: Array,
+        log_probs: Array,
+        advantages: Array,
+        clip: Scalar,
+        entropy_coef: Scalar,
+    ) -> pk.PolicyLoss:
+        """`pk.clipped_policy_loss` of the outputs under these weights, taken for logits; inputs carry no gradient."""
+        layers, batch = self._layers(params), (actions, log_probs, advantages, clip, entropy_coef)
+        if self._is_rounded(inputs) and pk.mlp_policy_loss_mode(layers, inputs, "auto") != "xla":
+            return pk.mlp_policy_loss(layers, inputs, *batch, negative_slope=self.negative_slope)
+        return pk.clipped_policy_loss(self.evaluate(params, inputs), *batch)
 
     def from_projection(self, params: Params, projected: Array, account_values: Array) -> Array:
         """The outputs `[..., outputs]`, from `project`'s sums and the columns `[..., 3]` of the inputs that follow the features."""
@@ -80,6 +99,10 @@ class MLP(nn.Module):
         return pk.SplitPolicy(
             table=self.project(params, features) + constants @ kernel[own:], values=kernel[:own], layers=tuple(rest)
         )
+
+    def _is_rounded(self, inputs: Array | pk.Gathered) -> bool:
+        dtype = inputs.table.dtype if isinstance(inputs, pk.Gathered) else inputs.dtype
+        return self.compute_dtype == "bfloat16" and dtype == jnp.float32
 
     def _launch(self, params: Params, inputs: Array | pk.Gathered, backend: Backend) -> Array:
         return pk.mlp(self._layers(params), inputs, negative_slope=self.negative_slope, backend=backend)

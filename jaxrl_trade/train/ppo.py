@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+import pallas_kernels as pk
 from jaxrl_trade import collectives, env
 from jaxrl_trade.agents import curiosity, ppo
 from jaxrl_trade.agents.optimisation import shuffle
@@ -128,7 +129,7 @@ def update_step(
     learner, losses = ppo.update(
         state.learner,
         _rows(experience),
-        _observer(experience, market),
+        lambda seen: pk.Gathered(market.features, *seen),  # a minibatch's features, never those of the whole collection
         key_update,
         dataclasses.replace(hypers, learning_rate=hypers.learning_rate * rate),
         config,
@@ -224,11 +225,6 @@ def _rows(experience: Experience) -> ppo.Rows:
         advantages=experience.advantages,
         returns=experience.returns,
     )
-    return jax.tree.map(lambda x: x.reshape(-1), rows)
-
-
-def _observer(experience: Experience, market: Market) -> Callable[[Array], Array]:
-    """Row indices to observations; the features are gathered from the market, never copied for the whole collection."""
-    bars = experience.transitions.bar.reshape(-1)
-    values = account_values(experience.transitions, experience.env).reshape(len(bars), -1)
-    return lambda rows: jnp.concatenate([market.features_at(bars[rows]), values[rows]], axis=-1)
+    rows = jax.tree.map(lambda x: x.reshape(-1), rows)
+    seen = t.bar.reshape(-1), account_values(t, experience.env).reshape(t.bar.size, -1)
+    return dataclasses.replace(rows, seen=seen)

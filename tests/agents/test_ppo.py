@@ -12,6 +12,7 @@ import optax
 import pytest
 
 import jaxrl_trade as jt
+import pallas_kernels as pk
 from jaxrl_trade import networks
 from jaxrl_trade.agents import ppo
 from jaxrl_trade.train import ppo as train
@@ -130,7 +131,11 @@ def test_the_first_minibatch_is_on_policy(compute_dtype, tolerance):
     def first_minibatch():
         state = train.init_state(jax.random.key(0), market, config)
         experience, _ = jt.collect_ppo(state.params, market, state.env, jax.random.key(1), config)
-        rows, observe = train._rows(experience), train._observer(experience, market)
+        rows = train._rows(experience)
+
+        def observe(seen):
+            return pk.Gathered(market.features, *seen)
+
         return ppo.update(state.learner, rows, observe, jax.random.key(2), config.hypers, config)[1]
 
     assert first_minibatch().ratio_deviation < tolerance
@@ -146,7 +151,8 @@ def test_the_optimiser_is_optax_adam_with_ppos_epsilon():
 
 @functools.partial(jax.jit, static_argnames="config")
 def _update(learner, rows, obs, hypers, config):
-    return ppo.update(learner, rows, lambda i: obs[i], jax.random.key(0), hypers, config)
+    rows = dataclasses.replace(rows, seen=obs)
+    return ppo.update(learner, rows, lambda seen: seen, jax.random.key(0), hypers, config)
 
 
 def _log_probs(actor, obs, rows):

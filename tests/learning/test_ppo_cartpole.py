@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 
@@ -61,8 +63,9 @@ def _train(key):
         next_values = critic.evaluate(learner.critic, next_obs)[..., 0]
         advantages, returns = jt.gae(jnp.ones((L, N)), values, next_values, terminated, truncated, 0.99, 0.95)
         rows = ppo.Rows(actions=actions, log_probs=log_probs, values=values, advantages=advantages, returns=returns)
-        rows, flat = jax.tree.map(lambda x: x.reshape(-1), rows), obs.reshape(-1, 4)
-        learner, _ = ppo.update(learner, rows, lambda i: flat[i], key_update, CONFIG.hypers, CONFIG)
+        rows = jax.tree.map(lambda x: x.reshape(-1), rows)
+        rows = dataclasses.replace(rows, seen=obs.reshape(-1, 4))
+        learner, _ = ppo.update(learner, rows, lambda seen: seen, key_update, CONFIG.hypers, CONFIG)
         ended = (lengths > 0).sum()
         return (learner, state, steps), jnp.where(ended > 0, lengths.sum() / jnp.maximum(ended, 1), jnp.nan)
 

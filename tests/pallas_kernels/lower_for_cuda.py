@@ -128,6 +128,16 @@ def collections() -> Iterator[tuple[str, Callable, tuple]]:
 
     rows = jnp.zeros(1000)
     yield "clipped_policy_loss", jax.grad(policy_loss), (jnp.zeros((1000, 45)), rows.astype(jnp.int32), rows, rows)
+    actor = [(jnp.zeros((a, b)), jnp.zeros(b)) for a, b in itertools.pairwise((54, 128, 64, 45))]
+
+    def loss_of_actor(layers, table, actions, values, log_probs):
+        inputs = pk.Gathered(table, actions, values)
+        return pk.mlp_policy_loss(layers, inputs, actions, log_probs, log_probs, 0.2, 0.01, backend="pallas").loss
+
+    for batch in (1000, 128_000):
+        rows = jnp.zeros(batch)
+        arguments = (actor, jnp.zeros((500, 51)), rows.astype(jnp.int32), jnp.zeros((batch, 3)), rows)
+        yield f"mlp_policy_loss B={batch}", jax.grad(loss_of_actor), arguments
 
 
 def account_rollout(preset: str, lanes: int, products: str) -> tuple[Callable, tuple]:

@@ -6,6 +6,7 @@ import warnings
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import pallas_kernels as pk
@@ -103,3 +104,17 @@ def test_sizes_the_kernels_are_not_built_for_are_an_error_by_name_and_xla_under_
     with pytest.raises(ValueError, match=r"H = 48.*backend='xla'"):
         pk.dueling_q_td_loss(*arguments, backend="interpret")
     assert jnp.isfinite(pk.dueling_q_td_loss(*arguments, backend="auto")[0])
+
+
+def test_a_function_with_copies_knows_how_many_a_vmap_runs_at_once():
+    seen = []
+
+    def add(copies, x, y):
+        seen.append(copies)
+        return x + y
+
+    function = backend.with_copies(add)
+    np.testing.assert_array_equal(jax.jit(function)(jnp.arange(3), 1), [1, 2, 3])
+    np.testing.assert_array_equal(jax.jit(jax.vmap(function, (0, None)))(jnp.arange(5), 1), np.arange(5) + 1)
+    assert seen[0] == 1
+    assert seen[-1] == 5

@@ -125,7 +125,8 @@ def gradients():
     learner = ppo.init(params.actor, params.critic)
 
     def update(rows, obs, hypers, axis=None):
-        moved, _ = ppo.update(learner, rows, lambda index: obs[index], jax.random.key(1), hypers, config, axis)
+        rows = dataclasses.replace(rows, seen=obs)
+        moved, _ = ppo.update(learner, rows, lambda seen: seen, jax.random.key(1), hypers, config, axis)
         first_moments = moved.actor_opt[1][0].mu, moved.critic_opt[1][0].mu
         return [jax.flatten_util.ravel_pytree(m)[0] / 0.1 for m in first_moments]  # 1 - b1 of the gradient
 
