@@ -1,27 +1,33 @@
-"""The report's charts as Plotly figures in plain dictionaries: data and axes. Colours of the page are the template's business.
-
-Long series are thinned for drawing only: each stretch keeps its first, lowest, highest and last bar, so no extreme is lost.
-"""
+"""The report's charts: the account, the trades, the training, a walk-forward."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxrl_trade.backtesting.chart_parts import (
+    AGENT,
+    AGENT_FILL,
+    BAND,
+    HOLD,
+    MAX_POINTS,
+    Chart,
+    axes,
+    chart,
+    line,
+    numbers,
+    thin,
+    times,
+)
+from jaxrl_trade.backtesting.trade_charts import price, rolling_sharpe
+
 if TYPE_CHECKING:
     import pandas as pd
 
     from jaxrl_trade.backtesting.results import BacktestReport
-
-Chart = dict[str, Any]  # id, title, note, data, layout
-
-MAX_POINTS = 2000  # drawn of one line
-AGENT, AGENT_FILL, HOLD = "#3b82f6", "rgba(59,130,246,0.15)", "#f59e0b"
-BAND = "rgba(148,163,184,0.28)"
 
 _COUNTERS = (
     "update",
@@ -54,8 +60,9 @@ _TRAINING_UNITS = {
 
 
 def charts(report: BacktestReport) -> list[Chart]:
-    """Equity, drawdown, exposure and actions."""
-    return [_equity(report), _drawdown(report), _exposure(report), _actions(report)]
+    """Equity, price with trades, drawdown, rolling Sharpe ratio, exposure and actions."""
+    own = [_equity(report), price(report), _drawdown(report), *rolling_sharpe(report)]
+    return [*own, _exposure(report), _actions(report)]
 
 
 def training_charts(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
@@ -70,63 +77,51 @@ def training_charts(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
         x = [float(row[counter]) if counter else float(i) for i, row in logged]
         y = [float(row[name]) for _, row in logged]
         keep = thin(np.array(y))
-        line: dict[str, Any] = {"type": "scatter", "mode": "lines", "line": {"color": AGENT, "width": 1.5}}
-        line |= {"x": [x[i] for i in keep], "y": [y[i] for i in keep]}
+        curve: dict[str, Any] = {"type": "scatter", "mode": "lines", "line": {"color": AGENT, "width": 1.5}}
+        curve |= {"x": [x[i] for i in keep], "y": [y[i] for i in keep]}
         unit = _TRAINING_UNITS.get(name, name.replace("_", " ").split()[-1])
-        layout = _axes(counter.replace("_", " ") if counter else "update", unit) | {"showlegend": False}
-        found.append(_chart(f"training-{len(found)}", name.replace("_", " "), "", [line], layout))
+        layout = axes(counter.replace("_", " ") if counter else "update", unit) | {"showlegend": False}
+        found.append(chart(f"training-{len(found)}", name.replace("_", " "), "", [curve], layout))
     return found
-
-
-def thin(values: np.ndarray, most: int = MAX_POINTS) -> np.ndarray:
-    """Positions, ascending, of at most `most` of `values` `[n]`: each stretch's first, last, lowest and highest."""
-    if len(values) <= most:
-        return np.arange(len(values))
-    edges = np.linspace(0, len(values), most // 4 + 1).astype(int)
-    stretches = list(itertools.pairwise(edges))
-    extremes = [a + int(choose(values[a:b])) for a, b in stretches for choose in (np.argmin, np.argmax)]
-    return np.unique(np.concatenate([edges[:-1], edges[1:] - 1, extremes]))
 
 
 def _equity(report: BacktestReport) -> Chart:
     curves = report.curves
     data = [
         *_band(report.band.iloc[thin(report.band["low"].to_numpy(), MAX_POINTS // 2)]),
-        _line(curves["buy_and_hold"], "buy and hold", HOLD, 1.5),
-        _line(curves["equity"], "agent", AGENT, 2),
+        line(curves["buy_and_hold"], "buy and hold", HOLD, 1.5),
+        line(curves["equity"], "agent", AGENT, 2),
     ]
     note = "After all costs, at each bar's close. The shaded band holds 90 % of the agent's copies that trade at shifted times."
-    return _chart("equity", "Equity", note, data, _axes("time (UTC)", "equity (currency)"))
+    return chart("equity", "Equity", note, data, axes("time (UTC)", "equity (currency)"))
 
 
 def _band(band: pd.DataFrame) -> list[dict[str, Any]]:
     if band.isna().to_numpy().any():  # the range was too short to shift anything
         return []
-    edge = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "x": _times(band.index), "hoverinfo": "skip"}
+    edge = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "x": times(band.index), "hoverinfo": "skip"}
     filled = {"fill": "tonexty", "fillcolor": BAND, "name": "random timing, 5–95 %"}
-    return [{**edge, "y": _numbers(band["low"]), "showlegend": False}, {**edge, "y": _numbers(band["high"]), **filled}]
+    return [{**edge, "y": numbers(band["low"]), "showlegend": False}, {**edge, "y": numbers(band["high"]), **filled}]
 
 
 def _drawdown(report: BacktestReport) -> Chart:
     data = []
     for name, label, color in (("buy_and_hold", "buy and hold", HOLD), ("equity", "agent", AGENT)):
         curve = report.curves[name]
-        line = _line(100.0 * (curve / curve.cummax() - 1.0), label, color, 1.5)
-        data.append({**line, "fill": "tozeroy", "fillcolor": AGENT_FILL} if name == "equity" else line)
-    layout = _axes("time (UTC)", "below the peak so far (%)")
+        fall = line(100.0 * (curve / curve.cummax() - 1.0), label, color, 1.5)
+        data.append({**fall, "fill": "tozeroy", "fillcolor": AGENT_FILL} if name == "equity" else fall)
+    layout = axes("time (UTC)", "below the peak so far (%)")
     layout["yaxis"]["rangemode"] = "tozero"
-    return _chart(
-        "drawdown", "Drawdown", "Fall of the equity below its highest close so far, bar by bar.", data, layout
-    )
+    return chart("drawdown", "Drawdown", "Fall of the equity below its highest close so far, bar by bar.", data, layout)
 
 
 def _exposure(report: BacktestReport) -> Chart:
-    line = _line(100.0 * report.curves["exposure"], "exposure", AGENT, 1)
-    line |= {"fill": "tozeroy", "fillcolor": AGENT_FILL}
-    line["line"]["shape"] = "hv"
-    layout = _axes("time (UTC)", "position value (% of equity)") | {"showlegend": False}
-    return _chart(
-        "exposure", "Exposure", "Value of the position over equity; below 0 the agent is short.", [line], layout
+    held = line(100.0 * report.curves["exposure"], "exposure", AGENT, 1)
+    held |= {"fill": "tozeroy", "fillcolor": AGENT_FILL}
+    held["line"]["shape"] = "hv"
+    layout = axes("time (UTC)", "position value (% of equity)") | {"showlegend": False}
+    return chart(
+        "exposure", "Exposure", "Value of the position over equity; below 0 the agent is short.", [held], layout
     )
 
 
@@ -144,39 +139,9 @@ def _actions(report: BacktestReport) -> Chart:
         share = [100.0 * count / decisions for count in counts.values()]
         labels = [f"{exposure:+.0%}" if exposure else "flat" for exposure in exposures]
         data.append({"type": "bar", "x": labels, "y": share, "name": name, "marker": {"color": color}})
-    layout = _axes("exposure asked for (% of the maximum position)", "decisions (%)") | {"barmode": "stack"}
+    layout = axes("exposure asked for (% of the maximum position)", "decisions (%)") | {"barmode": "stack"}
     layout["xaxis"]["type"] = "category"
-    return _chart("actions", "Actions", f"What the policy asked for in {decisions:,} decisions.", data, layout)
-
-
-def _line(series: pd.Series, name: str, color: str, width: float) -> dict[str, Any]:
-    keep = thin(series.to_numpy())
-    drawn = series.iloc[keep]
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": _times(drawn.index),
-        "y": _numbers(drawn),
-        "line": {"color": color, "width": width},
-    }
-
-
-def _chart(name: str, title: str, note: str, data: list[dict[str, Any]], layout: dict[str, Any]) -> Chart:
-    return {"id": name, "title": title, "note": note, "data": data, "layout": layout}
-
-
-def _axes(x: str, y: str) -> dict[str, Any]:
-    return {"xaxis": {"title": {"text": x}}, "yaxis": {"title": {"text": y}}}
-
-
-def _times(index: pd.Index) -> list[str]:
-    return [f"{moment:%Y-%m-%d %H:%M:%S}" for moment in index]
-
-
-def _numbers(series: pd.Series) -> list[float | None]:
-    """Seven digits are more than a screen shows; JSON has no NaN."""
-    return [float(f"{value:.7g}") if math.isfinite(value) else None for value in series]
+    return chart("actions", "Actions", f"What the policy asked for in {decisions:,} decisions.", data, layout)
 
 
 def _is_number(value: Any) -> bool:

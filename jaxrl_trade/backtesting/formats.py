@@ -144,11 +144,10 @@ def deflated_note(found: DeflatedSharpe) -> str:
     """The deflated Sharpe ratio, in a sentence."""
     if math.isnan(found.probability):
         return "Deflated Sharpe ratio: none, for want of days or of movement."
-    trials = "1 trial" if found.trials == 1 else f"the best of {found.trials:,} trials"
-    return (
-        f"Deflated Sharpe ratio: {100 * found.probability:.0f} % likely to be above 0, as {trials} "
-        f"(worthless ones reach {found.threshold:.2f})."
-    )
+    likely = f"Deflated Sharpe ratio: {100 * found.probability:.0f} % likely to be above 0"
+    if found.trials == 1:
+        return f"{likely}, if these bars were tried once."
+    return f"{likely}, being one of {found.trials:,} trials (the best of so many worthless ones reaches {found.threshold:.2f})."
 
 
 def reward_note(correlation: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -10,9 +9,22 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from jaxrl_trade.backtesting.charts import MAX_POINTS, Chart, charts, training_charts
-from jaxrl_trade.backtesting.formats import figure, label, metrics_rows
+from jaxrl_trade.backtesting.chart_parts import MAX_POINTS, Chart
+from jaxrl_trade.backtesting.charts import charts, training_charts
+from jaxrl_trade.backtesting.fold_charts import walk_forward_charts
+from jaxrl_trade.backtesting.formats import figure, label
 from jaxrl_trade.backtesting.metrics import METRICS
+from jaxrl_trade.backtesting.tables import (
+    config_table,
+    execution_table,
+    fold_table,
+    metrics_table,
+    month_table,
+    seed_table,
+    spelled,
+    stress_table,
+    year_table,
+)
 
 if TYPE_CHECKING:
     from jaxrl_trade.backtesting.results import BacktestReport
@@ -57,6 +69,8 @@ def render(
       PlotlyMissingError: plotly is not installed.
     """
     figures, curves = charts(report), training_charts(training)
+    folds = [] if walk_forward is None else walk_forward_charts(walk_forward)
+    spread = [] if walk_forward is None else walk_forward.spread
     metrics = report.metrics.to_dict("index")
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         title=escape(f"Backtest of {report.symbol}"),
@@ -65,21 +79,26 @@ def render(
         size=escape(f"{len(report.equity):,} bars · {'greedy' if report.greedy else 'sampled'} actions"),
         checkpoint=f"<p>Tested: {escape(report.checkpoint)}.</p>" if report.checkpoint else "",
         outcome="won" if report.beats_buy_and_hold and metrics["agent"]["total_return"] > 0 else "lost",
+        kind="Backtest" if walk_forward is None else "Walk-forward",
         verdict=escape(report.verdict),
         cards=_cards(metrics),
-        random=escape(report.random_note),
+        notes="".join(f"<li>{escape(note)}</li>" for note in [*spread, *report.notes]),
+        walk=_walk(walk_forward, folds),
         figures="".join(_figure(chart) for chart in figures),
+        months=month_table(report),
+        stress=stress_table(report),
+        years=year_table(report),
         training=_training(curves),
-        table=_metrics_table(report),
+        table=metrics_table(report),
         meanings="".join(f"<dt>{escape(label(k))}</dt><dd>{escape(v)}</dd>" for k, v in METRICS.items()),
         annualisation=escape(report.annualisation),
         rules="".join(f"<li>{escape(rule)}</li>" for rule in _RULES),
         data=escape(_data_text(report)),
-        config=_config_table(report),
-        execution=_execution_table(report),
+        config=config_table(report),
+        execution=execution_table(report),
         provenance=_provenance(report, provenance),
         points=f"{MAX_POINTS:,}",
-        charts=_script_json([{k: chart[k] for k in ("id", "data", "layout")} for chart in [*figures, *curves]]),
+        charts=_script_json([{k: chart[k] for k in ("id", "data", "layout")} for chart in [*folds, *figures, *curves]]),
         plotly=_plotly(),
     )
 
@@ -124,38 +143,17 @@ def _figure(chart: Chart, kind: str = "chart") -> str:
     )
 
 
+def _walk(walk: WalkForwardReport | None, folds: Sequence[Chart]) -> str:
+    if walk is None:
+        return ""
+    table = f'<section class="panel"><h2>Folds and seeds</h2>{fold_table(walk)}{seed_table(walk)}</section>'
+    return "".join(_figure(chart) for chart in folds) + table
+
+
 def _training(curves: Sequence[Chart]) -> str:
     if not curves:
         return ""
     return f'<h2 class="over">Training</h2><div class="grid">{"".join(_figure(c, "small") for c in curves)}</div>'
-
-
-def _metrics_table(report: BacktestReport) -> str:
-    heads, rows = metrics_rows(report.metrics)
-    return _table([f"{name} (median)" if name == "random timing" else name for name in heads], rows)
-
-
-def _config_table(report: BacktestReport) -> str:
-    config = report.config
-    fields = [f.name for f in dataclasses.fields(config) if f.name != "execution"]
-    return _table(["setting", "value"], [[name, _spelled(getattr(config, name))] for name in fields])
-
-
-def _execution_table(report: BacktestReport) -> str:
-    table = report.config.execution
-    names = [f.name for f in dataclasses.fields(table)]
-    columns = [getattr(table, name) for name in names]
-    each = enumerate(zip(*columns, report.actions, strict=True))
-    rows = [[str(i), *(_spelled(value) for value in row), f"{chosen:,}"] for i, (*row, chosen) in each]
-    return _table(["action", *names, "times chosen"], rows)
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
-    body = "".join(
-        f"<tr><th>{escape(row[0])}</th>{''.join(f'<td>{escape(text)}</td>' for text in row[1:])}</tr>" for row in rows
-    )
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _data_text(report: BacktestReport) -> str:
@@ -166,8 +164,8 @@ def _provenance(report: BacktestReport, provenance: Mapping[str, Any]) -> str:
     known = {"data sha256": report.sha256} if report.sha256 else {}
     items = {**dict(_flat(provenance)), **known}
     command = items.pop("command", None)
-    line = f"<pre>{escape(_spelled(command))}</pre>" if command else ""
-    facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(_spelled(value))}</dd>" for name, value in items.items())
+    line = f"<pre>{escape(spelled(command))}</pre>" if command else ""
+    facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(spelled(value))}</dd>" for name, value in items.items())
     return f"{line}<dl class='facts'>{facts}</dl>" if facts or line else "<p>Nothing was recorded.</p>"
 
 
@@ -177,11 +175,3 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, An
             yield from _flat(value, f"{prefix}{name} ")
         else:
             yield f"{prefix}{name}", value
-
-
-def _spelled(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:,.10g}"
-    return "off" if value is None else str(value)

@@ -51,16 +51,21 @@ class WalkForwardReport:
 
     @property
     def verdict(self) -> str:
-        """One or two plain sentences."""
+        """One plain sentence of the median seed, and one of all seeds where there are several."""
+        return " ".join([self.median.verdict, *self.spread])
+
+    @property
+    def spread(self) -> list[str]:
+        """What the seeds came to, in a sentence; nothing of a single one."""
         if len(self.reports) == 1:
-            return self.median.verdict
+            return []
         total = self.seeds["total_return"]
         ahead = sum(report.ended_ahead for report in self.reports)
         beats = sum(report.beats_buy_and_hold for report in self.reports)
-        return (
-            f"{self.median.verdict} That is the median of {len(total)} seeds: {total.mean():+.2%} on average, standard deviation "
-            f"{total.std():.2%}, {total.min():+.2%} to {total.max():+.2%}; {ahead} ended ahead of buy and hold, {beats} beat it."
-        )
+        return [
+            f"That is the median of {len(total)} seeds: {total.mean():+.2%} on average, standard deviation {total.std():.2%}, "
+            f"{total.min():+.2%} to {total.max():+.2%}; {ahead} ended ahead of buy and hold, {beats} beat it."
+        ]
 
     def summary(self) -> str:
         """The verdict and the tables of folds and seeds, and those of the median seed, as plain text for a terminal."""

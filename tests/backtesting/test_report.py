@@ -8,8 +8,15 @@ import pandas as pd
 import pytest
 
 from jaxrl_trade.backtesting import backtest
-from jaxrl_trade.backtesting.charts import MAX_POINTS, charts, thin, training_charts
+from jaxrl_trade.backtesting.chart_parts import MAX_POINTS, thin
+from jaxrl_trade.backtesting.charts import charts, training_charts
+from jaxrl_trade.backtesting.fold_charts import walk_forward_charts
+from jaxrl_trade.backtesting.folds import plan_folds
 from jaxrl_trade.backtesting.report import _script_json
+from jaxrl_trade.backtesting.tables import month_table
+from jaxrl_trade.backtesting.trade_charts import MAX_TRADES, price, rolling_sharpe
+from jaxrl_trade.backtesting.walk_forward import walk_forward_report
+from jaxrl_trade.config import PPOConfig
 from tests.backtesting.tracks import bars_of, random_walk, scripted, simple_rules, table_of
 
 SYMBOL = "<script>alert(1)</script>&'\""
@@ -22,12 +29,23 @@ PROVENANCE = {
 }
 
 
-def report_of(symbol=SYMBOL):
-    rules = simple_rules(execution=table_of([-1.0, 0.0, 1.0], fee_rate=0.001))
+RULES = simple_rules(execution=table_of([-1.0, 0.0, 1.0], fee_rate=0.001))
+
+
+def report_of(symbol=SYMBOL, days=False):
+    """Of 80 bars: hourly ones, or daily ones, which are enough for a rolling Sharpe ratio."""
     actions = np.random.default_rng(2).integers(0, 3, 79)
-    return backtest(
-        scripted(actions, 3), bars_of(random_walk(1, 400), symbol=symbol), rules, checkpoint="best <i>one</i>"
-    )
+    bars = bars_of(random_walk(1, 400, volatility=0.01 if days else 0.003), freq="D" if days else "h", symbol=symbol)
+    return backtest(scripted(actions, 3), bars, RULES, checkpoint="best <i>one</i>")
+
+
+def walk_of():
+    """Three seeds of three folds of 26 daily bars."""
+    folds = plan_folds(n_bars=320 + 120, warmup=320, folds=3, out_of_sample=0.65, embargo=2)
+    rng = np.random.default_rng(4)
+    policies = [[scripted(rng.integers(0, 3, 26), 3) for _ in folds] for _ in range(3)]
+    bars = bars_of(random_walk(1, 440, volatility=0.01), freq="D", symbol=SYMBOL)
+    return walk_forward_report(policies, folds, bars, PPOConfig(env=RULES))
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +106,7 @@ def test_the_page_says_the_verdict_the_checkpoint_and_how_to_reproduce_it(report
 
 def test_every_chart_has_a_title_and_names_its_axes(html):
     drawn = charts_of(html)
-    assert [chart["id"] for chart in drawn] == ["equity", "drawdown", "exposure", "actions", "training-0"]
+    assert [chart["id"] for chart in drawn] == ["equity", "price", "drawdown", "exposure", "actions", "training-0"]
     for chart in drawn:
         assert chart["layout"]["xaxis"]["title"]["text"]
         assert chart["layout"]["yaxis"]["title"]["text"]
@@ -96,7 +114,7 @@ def test_every_chart_has_a_title_and_names_its_axes(html):
 
 
 def test_the_charts_show_the_ledgers_figures(report, html):
-    equity, drawdown, exposure, actions = charts_of(html)[:4]
+    equity, _, drawdown, exposure, actions = charts_of(html)[:5]
     agent = next(line for line in equity["data"] if line.get("name") == "agent")
     np.testing.assert_allclose(agent["y"], report.equity, rtol=1e-6)  # drawn with 7 digits
     fall = next(line for line in drawdown["data"] if line["name"] == "agent")
@@ -110,6 +128,75 @@ def test_the_metrics_table_has_every_strategy_and_figure(report, html):
     for name in ("agent", "buy and hold", "always short", "always flat", "random timing (median)"):
         assert f"<th>{name}</th>" in html
     assert f"<td>{report.metrics.loc['agent', 'total_return']:.2%}</td>" in html
+
+
+def test_trades_are_marked_on_the_price_at_their_fill_and_barriers_where_they_ended(report):
+    close, buys, sells, won, lost = price(report)["data"]
+    bought = report.trades[report.trades["units"] > 0]
+    np.testing.assert_allclose(buys["y"], bought["price"], rtol=1e-6)
+    assert buys["x"] == [f"{t:%Y-%m-%d %H:%M:%S}" for t in bought.index]
+    assert len(sells["x"]) == len(report.trades) - len(bought)
+    assert sells["text"][0].startswith("sell ")
+    ends = {1.0: won, -1.0: lost}
+    for label, markers in ends.items():
+        assert len(markers["x"]) == (report.curves["barrier"] == label).sum()
+    np.testing.assert_allclose(close["y"], report.curves["close"], rtol=1e-6)
+
+
+def test_of_very_many_trades_the_largest_are_drawn(report):
+    many = pd.concat([report.trades] * 100)
+    many["value"] = np.random.default_rng(0).permutation(len(many))
+    drawn = price(dataclasses.replace(report, trades=many))
+    bought = many[many["units"] > 0]
+    assert len(drawn["data"][1]["y"]) == MAX_TRADES
+    least = bought["value"].nlargest(MAX_TRADES).min()
+    np.testing.assert_allclose(drawn["data"][1]["y"], bought["price"][bought["value"] >= least], rtol=1e-6)
+    assert "The largest 1,000 of each side are drawn." in drawn["note"]
+
+
+def test_the_rolling_sharpe_is_of_the_days_before():
+    report = report_of(days=True)
+    hold, agent = rolling_sharpe(report)[0]["data"]
+    last = report.daily.iloc[-20:]  # a quarter of 79 days, but at least 20
+    for drawn, name in ((hold, "buy_and_hold"), (agent, "agent")):
+        assert len(drawn["y"]) == 79 - 19
+        assert drawn["y"][-1] == pytest.approx(last[name].mean() / last[name].std() * 365**0.5, rel=1e-5)
+    assert rolling_sharpe(report_of()) == []  # four days
+
+
+def test_months_compound_to_their_year_in_the_table():
+    report = report_of(days=True)
+    table = month_table(report)
+    assert re.findall(r"<th>(\w+)</th>", table) == ["Jan", "Feb", "Nov", "Dec", "Year", "2024", "2025"]
+    month = report.daily["agent"][(report.daily.index.year == 2024) & (report.daily.index.month == 12)]
+    assert f">{np.prod(1 + month) - 1:.2%}<small>" in table
+    for year in (2024, 2025):
+        assert f">{report.by_year.loc[year, 'agent']:.2%}<small>" in table
+
+
+def test_the_tables_of_costs_and_years_and_the_notes_are_in_the_page(report, html):
+    for text in ("<th>costs × 5</th>", "<th>one bar late</th>", "<th>2024</th>", *report.notes):
+        assert text in html
+    assert f"<td>{report.stress.loc['costs x 5', 'total_return']:.2%}</td>" in html
+
+
+def test_a_walk_forward_has_its_folds_and_its_fan_in_the_page(tmp_path):
+    walk = walk_of()
+    folds, fan = walk_forward_charts(walk)
+    assert folds["data"][0]["x"] == ["1", "2", "3"]
+    np.testing.assert_allclose(folds["data"][0]["y"], 100 * walk.folds["agent"], rtol=1e-6)
+    reach = np.add(folds["data"][0]["y"], folds["data"][0]["error_y"]["array"])
+    np.testing.assert_allclose(reach, 100 * walk.folds["high"], rtol=1e-5)
+    assert len(fan["data"]) == 4  # three seeds, buy and hold
+    page = own_part(walk.to_html(tmp_path / "w.html").read_text(encoding="utf-8"))
+    for text in (
+        "Walk-forward, ",
+        "<th>standard deviation</th>",
+        "That is the median of 3 seeds",
+        "<th>seeds ahead</th>",
+    ):
+        assert text in page
+    assert "alert(1)</script>" not in page
 
 
 def test_training_curves_skip_what_is_no_curve():
