@@ -15,9 +15,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 
+from jaxrl_trade import hosts
 from jaxrl_trade.cli.backtest import key_of, reproduction, save
 from jaxrl_trade.cli.data import Prepared, ReadFlags, load, load_again, prepare
 from jaxrl_trade.cli.flags import AccountFlags, DQNFlags, DQNRunFlags, PPOFlags, PPORunFlags, RewardFlags, flags_of
+from jaxrl_trade.cli.scaling import ScalingFlags
 from jaxrl_trade.cli.trials import check_trials, count_trials
 from jaxrl_trade.config import AgentConfig, DQNConfig, PPOConfig
 from jaxrl_trade.train.agent import agent_of
@@ -52,7 +54,7 @@ class _Train:
     resume: Annotated[Path | None, tyro.conf.arg(metavar="RUN", help_behavior_hint="(default: a new run begins)")] = (
         None
     )
-    """Go on with this run, with its own settings; beside it only --updates, --data and --checkpoint-every are taken."""
+    """Go on with this run and its settings; beside it go only --updates, --data, --checkpoint-every and the scaling options."""
     seed: int = 0
     """The run is a function of it, of the bars and of the flags."""
     checkpoint_every: Annotated[
@@ -64,6 +66,7 @@ class _Train:
         tyro.conf.arg(metavar="N", help_behavior_hint="(default: the runs beside this one on the same bars)"),
     ] = None
     """Settings and seeds tried on these test bars, this one included: the more, the more of its Sharpe ratio is luck."""
+    scaling: ScalingFlags = dataclasses.field(default_factory=ScalingFlags)
     preset: Preset = "net"
     """The defaults of all flags below: costs count, or the figures of the original plan."""
     training: Any
@@ -103,14 +106,17 @@ class _Train:
 
     def run(self, command_line: str) -> int:
         """Trains and backtests; the exit code."""
-        config, options, key = self.config(), self.read.options(), key_of(self.seed)
-        check_trials(self.trials)
-        prepared = prepare(load(self.data, options))
-        print("\n".join(prepared.lines()), flush=True)
-        prepared.markets["train"].valid_starts(config.env.episode_length)  # before there is a folder
+        self.scaling.join()
+        with hosts.together():
+            config, options, key = self.config(), self.read.options(), key_of(self.seed)
+            check_trials(self.trials)
+            prepared = prepare(load(self.data, options))
+            if hosts.is_first():
+                print("\n".join(prepared.lines()), flush=True)
+            prepared.markets["train"].valid_starts(config.env.episode_length)  # before there is a folder
         facts = {"command": command_line, "seed": self.seed, "data": prepared.facts(self.data, options)}
         with _run_folder(self.out, f"{self.agent}-{prepared.bars.symbol}-{self.preset}") as folder:
-            facts["trials"] = self.trials or count_trials(folder, prepared.bars.sha256)
+            facts["trials"] = self.trials or hosts.from_first(lambda: count_trials(folder, prepared.bars.sha256))
             result = train_agent(
                 prepared.markets["train"],
                 config,
@@ -118,9 +124,10 @@ class _Train:
                 prepared.markets["validation"],
                 folder=folder,
                 checkpoint_every=self.checkpoint_every,
+                devices=self.scaling.devices,
                 facts=facts,
             )
-        return _finish(result, prepared, config, folder)
+        return hosts.from_first(lambda: _finish(result, prepared, config, folder))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -173,24 +180,29 @@ class Resume:
         int | None, tyro.conf.arg(metavar="UPDATES", help_behavior_hint="(default: as before)")
     ] = None
     """Updates between checkpoints, and between validations."""
+    scaling: ScalingFlags = dataclasses.field(default_factory=ScalingFlags)
 
     def run(self, command_line: str) -> int:
         """Trains and backtests; the exit code."""
         del command_line
-        facts, plan = read_facts(self.resume), read_plan(self.resume)
-        updates = plan.updates if self.updates is None else self.updates
-        config = dataclasses.replace(load_config(self.resume), updates=updates)
-        prepared = prepare(load_again(facts, self.data))
+        self.scaling.join()
+        with hosts.together():
+            facts, plan = read_facts(self.resume), read_plan(self.resume)
+            updates = plan.updates if self.updates is None else self.updates
+            config = dataclasses.replace(load_config(self.resume), updates=updates)
+            prepared = prepare(load_again(facts, self.data))
+            key = key_of(facts.get("seed"))
         result = train_agent(
             prepared.markets["train"],
             config,
-            key_of(facts.get("seed")),
+            key,
             prepared.markets["validation"],
             folder=self.resume,
             resume=True,
             checkpoint_every=self.checkpoint_every,
+            devices=self.scaling.devices,
         )
-        return _finish(result, prepared, config, self.resume)
+        return hosts.from_first(lambda: _finish(result, prepared, config, self.resume))
 
 
 def _finish(result: TrainResult, prepared: Prepared, config: AgentConfig, folder: Path) -> int:
@@ -223,11 +235,11 @@ def _finish(result: TrainResult, prepared: Prepared, config: AgentConfig, folder
 @contextlib.contextmanager
 def _run_folder(given: Path | None, name: str) -> Iterator[Path]:
     """The folder that was asked for, or a fresh one, which goes again if the run did not begin."""
-    folder = given or fresh_folder(name)
+    folder = given or Path(hosts.from_first(lambda: str(fresh_folder(name))))
     try:
         yield folder
     finally:
-        if given is None and not holds_run(folder):
+        if given is None and hosts.is_first() and not holds_run(folder):
             shutil.rmtree(folder, ignore_errors=True)
 
 
