@@ -74,6 +74,15 @@ class ExecutionTable:
         """A, the number of actions."""
         return len(self.exposure)
 
+    def where(self, keep: Sequence[bool]) -> Self:
+        """The actions for which `keep` `[A]` is true, in their order: the others are forbidden."""
+        rows = [i for i, kept in enumerate(keep) if kept]
+        return type(self)(**{f.name: [getattr(self, f.name)[i] for i in rows] for f in dataclasses.fields(self)})
+
+    def long_only(self) -> Self:
+        """The actions that want no short position."""
+        return self.where([exposure >= 0 for exposure in self.exposure])
+
     def arrays(self, dtype: Any = float) -> Execution:
         """The table on the device, each column `[A]`; `dtype` of the float columns is JAX's default float unless given."""
         numbers = {name: jnp.asarray(getattr(self, name), dtype) for name in Execution._fields[:4]}
@@ -253,6 +262,9 @@ class PPOConfig:
     reward_fn: Callable[..., jax.Array] | None = (
         None  # (transitions, scales, market, env) -> [L, N]; None is SPEC's reward
     )
+    network: Callable[[int], Any] | None = (
+        None  # outputs -> a flax.linen.Module of observations (actor and critic each); None is the package's own
+    )
 
     def __post_init__(self) -> None:
         for name in ("n_episodes", "timesteps_per_episode", "updates", "epochs", "minibatches"):
@@ -261,7 +273,7 @@ class PPOConfig:
             object.__setattr__(self, name, _widths(name, getattr(self, name)))
         _check_hypers("hypers", self.hypers)
         _check_choice("compute_dtype", self.compute_dtype, get_args(ComputeDtype))
-        _check_reward_fn(self.reward_fn)
+        _check_functions(self.reward_fn, self.network)
         _check_choice("schedule", self.schedule, get_args(Schedule))
         _check("negative_slope", self.negative_slope, lambda x: 0 <= x < 1, "in [0, 1)")
         for name in ("target_kl", "value_clip"):
@@ -314,6 +326,9 @@ class DQNConfig:
     reward_fn: Callable[..., jax.Array] | None = (
         None  # (transitions, scales, market, env) -> [L, N]; None is SPEC's reward
     )
+    network: Callable[[int], Any] | None = (
+        None  # outputs -> a flax.linen.Module of observations to Q; None is the package's own
+    )
 
     def __post_init__(self) -> None:
         counts = ("n_episodes", "timesteps_per_episode", "updates", "train_every", "batch_size", "replay_capacity")
@@ -329,7 +344,7 @@ class DQNConfig:
         _check_hypers("hypers", self.hypers)
         _check_collection(self.n_episodes, self.timesteps_per_episode)
         _check_choice("compute_dtype", self.compute_dtype, get_args(ComputeDtype))
-        _check_reward_fn(self.reward_fn)
+        _check_functions(self.reward_fn, self.network)
         _check_choice("backend", self.backend, get_args(Backend))
         _check("negative_slope", self.negative_slope, lambda x: 0 <= x < 1, "in [0, 1)")
         if self.timesteps_per_episode % self.train_every:
@@ -385,10 +400,14 @@ def _check_collection(n_episodes: int, timesteps_per_episode: int) -> None:
         )
 
 
-def _check_reward_fn(value: Any) -> None:
-    if value is not None and not callable(value):
+def _check_functions(reward_fn: Any, network: Any) -> None:
+    if reward_fn is not None and not callable(reward_fn):
         raise ValueError(
-            f"reward_fn = {value!r} must be a function (transitions, scales, market, env) -> [L, N], or None"
+            f"reward_fn = {reward_fn!r} must be a function (transitions, scales, market, env) -> [L, N], or None"
+        )
+    if network is not None and not callable(network):
+        raise ValueError(
+            f"network = {network!r} must be a flax.linen.Module class or a function of the number of outputs, or None"
         )
 
 

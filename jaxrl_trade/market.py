@@ -16,7 +16,7 @@ import numpy as np
 from flax import struct
 
 if TYPE_CHECKING:
-    from jaxrl_trade.bars import Bars
+    from jaxrl_trade.bars import Bars, FeatureFunction
 
 Array = jax.Array
 
@@ -51,15 +51,21 @@ class Market:
     segments: Array
     instruments: tuple[str, ...] = struct.field(pytree_node=False)
     feature_names: tuple[str, ...] = struct.field(pytree_node=False)
+    features_by: Any = struct.field(
+        pytree_node=False, default=None
+    )  # what made the features of bars; None is the package
 
     @classmethod
-    def from_bars(cls, bars: Bars | Sequence[Bars]) -> Market:
-        """A Market with the 51 features of each instrument; the warm-up bars of each are dropped.
+    def from_bars(cls, bars: Bars | Sequence[Bars], features: FeatureFunction | None = None) -> Market:
+        """A Market with the 51 features of each instrument, or with others; the warm-up bars of each are dropped.
 
+        Args:
+          bars: of one instrument, or of several.
+          features: a function of Bars to features of one's own, see `bars.FeatureFunction`; None are the 51.
         Raises:
           ValueError: something else than Bars, too few bars for the features' warm-up, or two instruments of one name.
         """
-        from jaxrl_trade.bars import Bars, features
+        from jaxrl_trade.bars import Bars, features_by
 
         each = [bars] if not isinstance(bars, Sequence) else list(bars)
         if not each:
@@ -69,16 +75,19 @@ class Market:
                 raise ValueError(
                     f"bars[{i}] is a {type(b).__name__}; give Bars, as load_bars and sample_bars make them"
                 )
-        tables = [features(b) for b in each]
+        tables = [features_by(features, b) for b in each]
         frames = [b.frame.loc[t.index] for b, t in zip(each, tables, strict=True)]
         minutes = [t.index.as_unit("s").asi8 // 60 for t in tables]
-        return cls.from_arrays(
+        if len({t.names for t in tables}) > 1:
+            raise ValueError(f"the instruments have other features each: {' / '.join(str(t.names) for t in tables)}")
+        market = cls.from_arrays(
             np.concatenate([t.values for t in tables]),
             **{name: np.concatenate([f[name].to_numpy() for f in frames]) for name in ("close", "low", "high", "open")},
             instrument=np.repeat([b.symbol for b in each], [len(f) for f in frames]),
             time=np.concatenate(minutes),
             feature_names=tables[0].names,
         )
+        return dataclasses.replace(market, features_by=features)
 
     @classmethod
     def from_arrays(

@@ -225,10 +225,10 @@ def test_an_explicit_folder_that_holds_a_run_is_refused(demo: tuple[Path, str], 
 
 
 def test_the_default_folder_is_a_fresh_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jaxrl_trade.cli.train import _fresh_folder
+    from jaxrl_trade.cli.train import fresh_folder
 
     monkeypatch.chdir(tmp_path)
-    names = [_fresh_folder("ppo-BTC/USD-net") for _ in range(3)]
+    names = [fresh_folder("ppo-BTC/USD-net") for _ in range(3)]
     assert [str(name) for name in names] == [f"runs/ppo-btc-usd-net{suffix}" for suffix in ("", "-2", "-3")]
 
 
@@ -367,10 +367,10 @@ def test_a_run_that_cannot_begin_leaves_no_folder(
 
 
 def test_a_very_long_name_makes_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jaxrl_trade.cli.train import LONGEST_NAME, _fresh_folder
+    from jaxrl_trade.cli.train import LONGEST_NAME, fresh_folder
 
     monkeypatch.chdir(tmp_path)
-    assert len(_fresh_folder("ppo-" + "x" * 500).name) == LONGEST_NAME
+    assert len(fresh_folder("ppo-" + "x" * 500).name) == LONGEST_NAME
 
 
 def test_complaints_are_one_line_where_a_terminal_has_no_frames() -> None:

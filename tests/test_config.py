@@ -222,3 +222,20 @@ def test_hidden_layers_are_whole_widths_and_at_least_one(name, value, message):
 def test_a_reward_that_is_no_function_is_refused(config):
     with pytest.raises(ValueError, match=r"^reward_fn = 'x' must be a function \(transitions, scales, market, env\)"):
         config(reward_fn="x")
+
+
+def test_forbidden_actions_are_rows_left_out():
+    table = jt.ExecutionTable.net()
+    takers = table.where([not maker for maker in table.is_maker])
+    assert (takers.n_actions, any(takers.is_maker)) == (30, False)
+    assert takers.exposure[:6] == (-1.0,) * 6
+    long = table.long_only()
+    assert long.n_actions == 27  # exposures 0, 0.5 and 1, nine orders each
+    assert long == jt.ExecutionTable(
+        **{
+            name: getattr(table, name)[18:]
+            for name in ("exposure", "fee_rate", "fill_ratio", "price_offset", "is_maker")
+        }
+    )
+    with pytest.raises(ValueError, match="one entry per action"):
+        table.where([False] * 45)

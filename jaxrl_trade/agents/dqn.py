@@ -68,6 +68,8 @@ def td_loss(
     y = r + discount max_a Q_target(s', a), or with `double` Q_target of the online network's best action.
     """
     network = networks.dueling(config)
+    if isinstance(network, networks.Own):
+        return _td_loss_of_own(network, dueling, target, batch, weights, hypers, config)
     h_v, h_a = network.streams(dueling, batch.obs)
     if config.double:
         online = jax.lax.stop_gradient(dueling)
@@ -92,6 +94,23 @@ def td_loss(
             targets=targets,
             backend=config.backend,
         )
+
+
+def _td_loss_of_own(
+    network: networks.Own,
+    params: Network,
+    target: Network,
+    batch: Batch,
+    weights: Array,
+    hypers: DQNHypers,
+    config: DQNConfig,
+) -> tuple[Array, Array]:
+    """`td_loss` of a network without the streams of a dueling one."""
+    online = jax.lax.stop_gradient(params)
+    targets = bellman_targets(online, target, batch.next_obs, batch.rewards, batch.discounts, config)
+    q = network.evaluate(params, batch.obs)
+    losses, errors = pk.huber_td_loss(q, batch.actions, targets, hypers.huber_delta, weights, config.backend)
+    return losses.mean(), jax.lax.stop_gradient(errors)
 
 
 def update(

@@ -107,7 +107,7 @@ def decide(
     """`Policy.act`, whose arguments these are."""
     import pandas as pd
 
-    from jaxrl_trade.bars.features import HISTORY, last_features
+    from jaxrl_trade.bars.features import HISTORY, features_by, last_features
 
     origin = _own_features(policy.origin)
     history = _history(bars, HISTORY)
@@ -116,7 +116,10 @@ def decide(
         _check_age(history.ns, _moment(now), max_age)
     env, close = origin.env, float(history.prices["close"][-1])
     position, equity, capital, size = holding.completed(close, env)
-    features = last_features(history.prices, history.ns.astype("datetime64[ns]"))
+    if origin.features_by is None:
+        features = last_features(history.prices, history.ns.astype("datetime64[ns]"))
+    else:
+        features = features_by(origin.features_by, _bars_of(bars, HISTORY)).values[-1]
     account = [equity / capital, min(max(position / size, -1.0), 1.0), env.spread]
     obs = np.append(features, account).astype(np.float32)
     logits = np.asarray(_logits(policy.apply, policy.params, obs[None]))[0]
@@ -151,12 +154,21 @@ def _own_features(origin: Origin | None) -> Origin:
         raise ValueError(
             "this policy does not know what it was trained on; take it from jt.load_policy(run) or from a training's result"
         )
-    if origin.feature_names != FEATURE_NAMES:
+    if origin.features_by is None and origin.feature_names != FEATURE_NAMES:
         raise ValueError(
             f"the policy was trained on {origin.n_features} features of its own, which act cannot compute; call "
             "policy(obs) with observations of them"
         )
     return origin
+
+
+def _bars_of(bars: Any, n: int) -> Bars:
+    """The last n bars as `Bars`, for a function of features."""
+    from jaxrl_trade.bars import Bars
+
+    if isinstance(bars, Bars):
+        return dataclasses.replace(bars, frame=bars.frame.iloc[-n:])
+    return Bars.from_frame(bars.iloc[-n:])
 
 
 def _history(bars: Any, least: int) -> History:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from jaxrl_trade.config import EnvConfig
 from jaxrl_trade.market import Market
+
+if TYPE_CHECKING:
+    from jaxrl_trade.bars import FeatureFunction
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -19,6 +22,7 @@ class Origin:
       env: the account's rules.
       n_features: F.
       feature_names: F names, or none.
+      features_by: the function of bars that made them; None is the package's own, where the names are.
       steps: minutes from bar to bar that occurred, the most frequent first (it is the bar size); empty where they are not known.
     """
 
@@ -26,6 +30,7 @@ class Origin:
     n_features: int
     feature_names: tuple[str, ...]
     steps: tuple[int, ...]
+    features_by: FeatureFunction | None = None
 
     @classmethod
     def of_market(cls, market: Market, env: EnvConfig) -> Self:
@@ -35,6 +40,7 @@ class Origin:
             n_features=market.n_features,
             feature_names=tuple(market.feature_names),
             steps=steps_of(market),
+            features_by=market.features_by,
         )
 
 

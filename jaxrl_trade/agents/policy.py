@@ -105,7 +105,7 @@ def q_policy(dueling_params: Any, config: DQNConfig) -> Policy:
 class _Apply:
     """Flax's `apply` as a value: equal for equal modules, so that a jitted caller does not trace again."""
 
-    module: networks.MLP | networks.Dueling
+    module: networks.MLP | networks.Dueling | networks.Own
 
     def __call__(self, params: Any, obs: Array) -> Array:
         return self.module.evaluate(params, obs)

@@ -16,7 +16,7 @@ from jaxrl_trade.backtesting.baselines import RandomTiming
 from jaxrl_trade.backtesting.ledger import Ledger
 from jaxrl_trade.backtesting.metrics import Days
 from jaxrl_trade.backtesting.results import AGENT, BUY_AND_HOLD, FLAT, RANDOM, SHORT, BacktestReport
-from jaxrl_trade.backtesting.simulate import NOTHING, Simulator, Trace, simulate
+from jaxrl_trade.backtesting.simulate import NOTHING, Relay, Simulator, Trace, simulate
 from jaxrl_trade.backtesting.tracks import Track, When, minutes_of, track_of_bars, tracks_of_market
 from jaxrl_trade.config import AgentConfig, EnvConfig
 from jaxrl_trade.market import Market
@@ -24,7 +24,7 @@ from jaxrl_trade.market import Market
 if TYPE_CHECKING:
     import pandas as pd
 
-    from jaxrl_trade.bars import Bars
+    from jaxrl_trade.bars import Bars, FeatureFunction
 
 
 def backtest(
@@ -70,7 +70,7 @@ def backtest(
     rules = _rules(config)
     if wrong := [x for x in costs if not 0 <= x < math.inf]:
         raise ValueError(f"costs hold {wrong[0]!r}; each must be a multiple of the table's costs, 0 or more")
-    track, first = track_of_bars(bars, start, end)
+    track, first = track_of_bars(bars, start, end, _features_of(policy))
     days = metrics.days_of(track.minutes, minutes_of(bars.index))
     simulator = Simulator(policy, track, rules, greedy=greedy, key=key)
     trace = simulator.run()
@@ -164,6 +164,12 @@ def evaluate(
         "trades": float(trades.sum()),
         "ruined": float(ruined.mean()),
     }
+
+
+def _features_of(policy: Any) -> FeatureFunction | None:
+    """What makes the features that a policy was trained on; of policies in turn, the first's."""
+    first = policy.policies[0] if isinstance(policy, Relay) else policy
+    return getattr(getattr(first, "origin", None), "features_by", None)
 
 
 def _rules(config: Any) -> EnvConfig:

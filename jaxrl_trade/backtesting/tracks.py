@@ -15,7 +15,7 @@ from jaxrl_trade.market import Market
 if TYPE_CHECKING:
     import pandas as pd
 
-    from jaxrl_trade.bars import Bars
+    from jaxrl_trade.bars import Bars, FeatureFunction
 
 When = int | str | datetime.date | None  # a bar's position, or a moment (pandas and datetime timestamps are dates)
 
@@ -36,22 +36,25 @@ class Track(NamedTuple):
         return len(self.close) - 1
 
 
-def track_of_bars(bars: Bars, start: When = None, end: When = None) -> tuple[Track, int]:
+def track_of_bars(
+    bars: Bars, start: When = None, end: When = None, features: FeatureFunction | None = None
+) -> tuple[Track, int]:
     """The bars [start, end), whose features look back on every bar before them, and the position of the first in `bars.frame`.
 
     Args:
       bars: one instrument.
       start: position in `bars.frame`, date or timestamp (UTC where it names no zone); None is the first bar with features.
       end: likewise, and not part of the range; None is the end of the bars.
+      features: the policy's own, see `bars.FeatureFunction`; None are the 51.
     Raises:
       ValueError: something else than Bars, a start outside the bars or within the features' warm-up, an end before it or beyond
         the bars, fewer than 2 bars.
     """
-    from jaxrl_trade.bars import Bars, features
+    from jaxrl_trade.bars import Bars, features_by
 
     if not isinstance(bars, Bars):
         raise ValueError(f"bars is a {type(bars).__name__}; give Bars, as load_bars and sample_bars make them")
-    table, index = features(bars), bars.index
+    table, index = features_by(features, bars), bars.index
     first_ready = len(index) - len(table.values)  # the warm-up
     first = first_ready if start is None else _position(start, index, "start")
     last = len(index) if end is None else _position(end, index, "end")

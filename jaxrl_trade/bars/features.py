@@ -7,13 +7,15 @@ can leak into training. The formulas are in `indicators.py`.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxrl_trade.bars import indicators
 from jaxrl_trade.bars.rolling import FloatArray
+from jaxrl_trade.parts import named
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,6 +109,52 @@ def features(bars: Bars, tz: str | None = None) -> FeatureTable:
     for i, (name, (low, high)) in enumerate(FEATURE_RANGES.items()):
         np.clip(columns[name][WARMUP:], low, high, out=values[:, i])
     return FeatureTable(values=values, names=FEATURE_NAMES, version=FEATURE_VERSION, index=bars.index[WARMUP:])
+
+
+# T bars -> T' rows of features, as a FeatureTable, a frame or an array `[T', F]`; the last row belongs to the last bar
+FeatureFunction = Callable[["Bars"], Any]
+
+
+def features_by(function: FeatureFunction | None, bars: Bars) -> FeatureTable:
+    """The features that a function of the user's own makes of bars; `features` where it is None.
+
+    Args:
+      function: see `FeatureFunction`. Rows that its windows do not fill must be left out, or be NaN at the beginning.
+      bars: T clean bars.
+    Raises:
+      ValueError: it gives no table of numbers, none or too many rows, or a value that is not finite after the first row that is.
+    """
+    if function is None:
+        return features(bars)
+    result = function(bars)
+    if isinstance(result, FeatureTable):
+        return result
+    values, name = _table(result, bars, named(function)), named(function)
+    is_ready = np.asarray(np.isfinite(values).all(axis=1))
+    first = int(np.argmax(is_ready))
+    values = values[first:]
+    if not is_ready.any():
+        raise ValueError(f"features {name} gives no complete row for {len(bars):,} bars; bring more bars")
+    for row in np.flatnonzero(~is_ready[first:])[:1]:
+        raise ValueError(
+            f"features {name} gives a value that is not finite at {bars.index[len(bars) - len(values) + row]}, after rows that are"
+        )
+    columns = getattr(result, "columns", None)
+    names = tuple(f"feature_{i}" for i in range(values.shape[1])) if columns is None else tuple(map(str, columns))
+    return FeatureTable(values=values, names=names, version=0, index=bars.index[-len(values) :])
+
+
+def _table(result: Any, bars: Bars, name: str) -> FloatArray:
+    """What a function of the user's own gave, as numbers `[T', F]`."""
+    try:
+        values = np.asarray(result, np.float64)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"features {name} gives no table of numbers ({error})") from None
+    if values.ndim != 2 or not values.size or len(values) > len(bars):
+        raise ValueError(
+            f"features {name} gives shape {values.shape} for {len(bars):,} bars; it must be [T', F], at most a row for each bar"
+        )
+    return values
 
 
 def last_features(raw: dict[str, FloatArray], times: NDArray[np.datetime64], tz: str | None = None) -> FloatArray:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from jaxrl_trade.bars.bars import Bars
-from jaxrl_trade.bars.features import FeatureTable
+from jaxrl_trade.bars.features import FeatureFunction, FeatureTable
 from jaxrl_trade.bars.features import features as market_features
 from jaxrl_trade.bars.rolling import FloatArray
-
-# bars of T rows -> a table or an array `[T', F]` (or `[T']`) whose last row belongs to the last bar
-FeatureFunction = Callable[[Bars], Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +47,7 @@ class LookaheadReport:
 
 
 def check_lookahead(
-    bars: Bars, rows: int | None = None, features: FeatureFunction = market_features
+    bars: Bars, rows: int | None = None, features: FeatureFunction = market_features, since: int = 0
 ) -> LookaheadReport:
     """Compare features of the whole history with those of histories that end at earlier bars; any difference counts.
 
@@ -59,6 +55,7 @@ def check_lookahead(
       bars: T bars.
       rows: how many ends to try, evenly spaced; None tries every bar that has a row of features.
       features: function of bars; the 51 market features by default. It must give the last bar the last row.
+      since: the earliest bar at which a truncated history may end.
     Raises:
       ValueError: there are too few bars to truncate, or rows is not positive.
     """
@@ -69,11 +66,12 @@ def check_lookahead(
     last = len(bars) - 2  # the whole history less one bar
     if last < first:
         raise ValueError(f"{bars.symbol} has {len(bars)} bars, too few to take one away and still have features")
-    count = last - first + 1
+    earliest_end = min(max(first, since), last)
+    count = last - earliest_end + 1
     ends = (
-        np.arange(first, last + 1)
+        np.arange(earliest_end, last + 1)
         if rows is None
-        else np.unique(np.linspace(first, last, min(rows, count)).astype(int))
+        else np.unique(np.linspace(earliest_end, last, min(rows, count)).astype(int))
     )
     largest, earliest = np.zeros(whole.shape[1]), np.full(whole.shape[1], len(bars))
     for end in ends:

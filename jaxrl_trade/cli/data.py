@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,12 +13,14 @@ import numpy as np
 import tyro
 
 from jaxrl_trade.market import Market, split
+from jaxrl_trade.parts import Part
 
 if TYPE_CHECKING:
     from jaxrl_trade.bars import Bars
 
 FRACTIONS = (0.7, 0.15, 0.15)  # of the bars with features: train, validation, test
 SPLITS = ("train", "validation", "test")
+HISTORIES = 4  # truncated ones on which features of the user's own are computed again
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,6 +82,7 @@ class Prepared:
     bars: Bars
     markets: dict[str, Market]
     ranges: dict[str, Range]
+    embargo: int
 
     def facts(self, path: Path | None, options: dict[str, Any]) -> dict[str, Any]:
         """What run.json says of the data."""
@@ -89,7 +93,7 @@ class Prepared:
             "sha256": self.bars.sha256,
             "report": self.bars.report.as_dict(),
             "fractions": list(FRACTIONS),
-            "embargo": _embargo(),
+            "embargo": self.embargo,
             "splits": {name: dataclasses.asdict(range_) for name, range_ in self.ranges.items()},
         }
 
@@ -165,31 +169,51 @@ def _is_range(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(value.get(name), kind) for name, kind in kinds.items())
 
 
-def prepare(bars: Bars) -> Prepared:
+def prepare(bars: Bars, features_by: Part | None = None) -> Prepared:
     """Features, Market and splits of bars.
 
+    Args:
+      bars: of one instrument.
+      features_by: the user's own features; None are the package's.
     Raises:
-      ValueError: too few bars for the features' warm-up or for a split.
+      ValueError: too few bars for the features' warm-up or for a split; features that know the future.
     """
-    embargo = _embargo()
+    embargo = _look_back()
     least = embargo + math.ceil((embargo + 2) / min(FRACTIONS))
     if len(bars) < least:
         raise ValueError(
             f"{bars.source} has {len(bars):,} bars; the features' warm-up and the gaps between train, validation and test "
             f"bars ({embargo} bars each) need at least {least:,}, and learning anything several times as many"
         )
-    whole = Market.from_bars(bars)
-    markets = dict(zip(SPLITS, split(whole, FRACTIONS, embargo), strict=True))
+    if features_by is not None:
+        check_features(bars, features_by)
+    whole = Market.from_bars(bars, features_by)
     skipped = len(bars) - whole.n_bars
+    embargo = max(embargo, skipped)
+    markets = dict(zip(SPLITS, split(whole, FRACTIONS, embargo), strict=True))
     ranges = {}
     for name, market in markets.items():
         first, last = (int(row) + skipped for row in np.asarray(market.segments)[0])
         start_time, last_time = (f"{bars.frame.index[i]:%Y-%m-%d %H:%M}" for i in (first, last))
         ranges[name] = Range(first, last + 1, start_time, last_time)
-    return Prepared(bars, markets, ranges)
+    return Prepared(bars, markets, ranges, embargo)
 
 
-def _embargo() -> int:
+def check_features(bars: Bars, features_by: Part) -> None:
+    """Refuses features of the user's own that change when later bars are taken away.
+
+    Raises:
+      ValueError: names the first of them.
+    """
+    from jaxrl_trade.bars import check_lookahead
+    from jaxrl_trade.bars import features_by as by
+
+    report = check_lookahead(bars, HISTORIES, functools.partial(by, features_by), since=_look_back())
+    if not report.ok:
+        raise ValueError(f"{features_by} knows the future: {report.lines()[0]}")
+
+
+def _look_back() -> int:
     from jaxrl_trade.bars import WARMUP
 
     return WARMUP  # no bar of a split looks back into the one before it

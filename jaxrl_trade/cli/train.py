@@ -19,12 +19,13 @@ from jaxrl_trade import hosts
 from jaxrl_trade.cli.backtest import key_of, reproduction, save
 from jaxrl_trade.cli.data import Prepared, ReadFlags, load, load_again, prepare
 from jaxrl_trade.cli.flags import AccountFlags, DQNFlags, DQNRunFlags, PPOFlags, PPORunFlags, RewardFlags, flags_of
+from jaxrl_trade.cli.own import OwnFlags, try_parts
 from jaxrl_trade.cli.scaling import ScalingFlags
 from jaxrl_trade.cli.trials import check_trials, count_trials
 from jaxrl_trade.config import AgentConfig, DQNConfig, PPOConfig
 from jaxrl_trade.train.agent import agent_of
 from jaxrl_trade.train.loop import TrainResult, train_agent
-from jaxrl_trade.train.run import holds_run, load_config, read_facts, read_plan
+from jaxrl_trade.train.run import check_parts, holds_run, load_config, own_features, read_facts, read_plan
 
 Preset = Literal["net", "plan"]
 LONGEST_NAME = 100  # characters of a run's folder, which begins with the instrument's name
@@ -66,6 +67,7 @@ class _Train:
         tyro.conf.arg(metavar="N", help_behavior_hint="(default: the runs beside this one on the same bars)"),
     ] = None
     """Settings and seeds tried on these test bars, this one included: the more, the more of its Sharpe ratio is luck."""
+    own: OwnFlags = dataclasses.field(default_factory=OwnFlags)
     scaling: ScalingFlags = dataclasses.field(default_factory=ScalingFlags)
     preset: Preset = "net"
     """The defaults of all flags below: costs count, or the figures of the original plan."""
@@ -102,7 +104,7 @@ class _Train:
         reward = dataclasses.replace(preset.hypers.reward, **vars(self.reward))
         hypers = dataclasses.replace(preset.hypers, **vars(self.hypers), reward=reward)
         env = dataclasses.replace(preset.env, **vars(self.account))
-        return dataclasses.replace(preset, **vars(self.training), env=env, hypers=hypers)
+        return self.own.applied(dataclasses.replace(preset, **vars(self.training), env=env, hypers=hypers))
 
     def run(self, command_line: str) -> int:
         """Trains and backtests; the exit code."""
@@ -110,10 +112,11 @@ class _Train:
         with hosts.together():
             config, options, key = self.config(), self.read.options(), key_of(self.seed)
             check_trials(self.trials)
-            prepared = prepare(load(self.data, options))
+            prepared = prepare(load(self.data, options), self.own.features_by())
             if hosts.is_first():
                 print("\n".join(prepared.lines()), flush=True)
             prepared.markets["train"].valid_starts(config.env.episode_length)  # before there is a folder
+            try_parts(config, prepared.markets["train"])
         facts = {"command": command_line, "seed": self.seed, "data": prepared.facts(self.data, options)}
         with _run_folder(self.out, f"{self.agent}-{prepared.bars.symbol}-{self.preset}") as folder:
             facts["trials"] = self.trials or hosts.from_first(lambda: count_trials(folder, prepared.bars.sha256))
@@ -190,7 +193,8 @@ class Resume:
             facts, plan = read_facts(self.resume), read_plan(self.resume)
             updates = plan.updates if self.updates is None else self.updates
             config = dataclasses.replace(load_config(self.resume), updates=updates)
-            prepared = prepare(load_again(facts, self.data))
+            check_parts(config)
+            prepared = prepare(load_again(facts, self.data), own_features(facts))
             key = key_of(facts.get("seed"))
         result = train_agent(
             prepared.markets["train"],

@@ -13,8 +13,9 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from jaxrl_trade.cli.backtest import key_of, reproduction
-from jaxrl_trade.cli.data import ReadFlags, load
+from jaxrl_trade.cli.data import ReadFlags, check_features, load
 from jaxrl_trade.cli.flags import AccountFlags, DQNFlags, DQNRunFlags, PPOFlags, PPORunFlags, RewardFlags
+from jaxrl_trade.cli.own import OwnFlags
 from jaxrl_trade.cli.train import Preset, TrainDQN, TrainPPO, fresh_folder
 from jaxrl_trade.cli.trials import check_trials
 from jaxrl_trade.config import AgentConfig
@@ -51,6 +52,7 @@ class _WalkForward:
     """Settings tried on these bars, this one included; the seeds multiply it."""
     json: bool = False
     """Print JSON."""
+    own: OwnFlags = dataclasses.field(default_factory=OwnFlags)
     preset: Preset = "net"
     """The defaults of all flags below: costs count, or the figures of the original plan."""
     training: Any
@@ -72,7 +74,7 @@ class _WalkForward:
     def config(self) -> AgentConfig:
         """The preset with the flags."""
         trainer: Any = TrainDQN if self.agent == "dqn" else TrainPPO
-        groups = {name: getattr(self, name) for name in ("preset", "training", "hypers", "reward", "account")}
+        groups = {name: getattr(self, name) for name in ("own", "preset", "training", "hypers", "reward", "account")}
         return trainer(**groups).config()
 
     def run(self, command_line: str) -> int:
@@ -82,7 +84,9 @@ class _WalkForward:
 
         config, options, key = self.config(), self.read.options(), key_of(self.seed)
         check_trials(self.trials)
-        bars = load(self.data, options)
+        bars, features = load(self.data, options), self.own.features_by()
+        if features is not None:
+            check_features(bars, features)
         if not self.json:
             print("\n".join(bars.report.lines()), flush=True)
         folder = self.out or fresh_folder(f"walk-{self.agent}-{bars.symbol}-{self.preset}")
@@ -97,6 +101,7 @@ class _WalkForward:
                 folds=self.folds,
                 seeds=self.seeds,
                 out_of_sample=self.out_of_sample,
+                features=features,
                 folder=folder,
                 checkpoint_every=self.checkpoint_every,
                 trials=self.trials,
@@ -106,6 +111,9 @@ class _WalkForward:
             again = "" if self.out else f" --out {shlex.quote(str(folder))}"
             print(f"go on with: {command_line}{again}", file=sys.stderr)
             return 130 if stop.signal == "SIGINT" else 0
+        finally:
+            if self.out is None and not any(folder.iterdir()):  # no run has begun
+                folder.rmdir()
         report.save(folder)
         page = _page(report, folder, reproduction(read_facts(folder / "seed-0" / "fold-1"), command_line))
         print(json.dumps(report.as_dict(), indent=2) if self.json else report.summary())

@@ -12,24 +12,31 @@ import jax.numpy as jnp
 
 from jaxrl_trade.config import AgentConfig, DQNConfig, PPOConfig
 from jaxrl_trade.networks.mlp import MLP
+from jaxrl_trade.networks.own import Own
 from jaxrl_trade.networks.q_network import Dueling
 
 CURIOSITY_FEATURES = 32  # the forward model sees and predicts at most this many market features
 DIRECTIONS = 3  # short, flat, long
 
 
-def actor(config: PPOConfig) -> MLP:
+def actor(config: PPOConfig) -> MLP | Own:
     """Observation `[..., F + 3]` to logits `[..., A]`."""
+    if config.network is not None:
+        return _cached(Own, config.network, config.n_actions)
     return _mlp("policy", config.actor_hidden, config.n_actions, 0.01, config, _float())
 
 
-def critic(config: PPOConfig) -> MLP:
+def critic(config: PPOConfig) -> MLP | Own:
     """Observation `[..., F + 3]` to value `[..., 1]`, reward units."""
+    if config.network is not None:
+        return _cached(Own, config.network, 1)
     return _mlp("value", config.critic_hidden, 1, 1.0, config, _float())
 
 
-def dueling(config: DQNConfig) -> Dueling:
+def dueling(config: DQNConfig) -> Dueling | Own:
     """Observation `[..., F + 3]` to Q `[..., A]`, reward units."""
+    if config.network is not None:
+        return _cached(Own, config.network, config.n_actions)
     return _cached(
         Dueling,
         config.shared_hidden,

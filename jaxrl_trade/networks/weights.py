@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,26 +51,40 @@ def load_weights(folder: str | Path, like: Params) -> Params:
 
 
 def to_tensors(network: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """`{layer: {kernel [in, out], bias [out]}}` as `{layer.weight: [out, in], layer.bias: [out]}`."""
-    tensors = {}
-    for layer, values in network.items():
-        tensors[f"{layer}.weight"] = np.ascontiguousarray(np.asarray(values["kernel"]).T)
-        tensors[f"{layer}.bias"] = np.asarray(values["bias"])
-    return tensors
+    """`{layer: {kernel [in, out], bias [out]}}` as `{layer.weight: [out, in], layer.bias: [out]}`.
+
+    Layers within layers have names with more dots; a parameter that is no matrix called kernel keeps its name and its axes.
+    """
+    return {name: np.ascontiguousarray(_turned(path, np.asarray(value))) for path, name, value in _leaves(network)}
 
 
-def from_tensors(tensors: Mapping[str, Any], like: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def from_tensors(tensors: Mapping[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
     """The network of `to_tensors`, in the dtypes of `like`."""
-    return {
-        layer: {
-            "kernel": jnp.asarray(tensors[f"{layer}.weight"].T, values["kernel"].dtype),
-            "bias": jnp.asarray(tensors[f"{layer}.bias"], values["bias"].dtype),
-        }
-        for layer, values in like.items()
-    }
+    network: dict[str, Any] = {}
+    for path, name, value in _leaves(like):
+        inner = network
+        for part in path[:-1]:
+            inner = inner.setdefault(part, {})
+        inner[path[-1]] = jnp.asarray(_turned(path, tensors[name]), value.dtype)
+    return network
 
 
-def _load(path: Path, like: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _leaves(network: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str, Any]]:
+    """Way through the tree, name of the tensor, and value of every parameter."""
+    for key, value in network.items():
+        path = (*above, key)
+        if isinstance(value, Mapping):
+            yield from _leaves(value, path)
+        else:
+            yield path, ".".join((*above, "weight" if key == "kernel" and value.ndim == 2 else key)), value
+
+
+def _turned(path: tuple[str, ...], value: Any) -> Any:
+    """A matrix called kernel between Flax's `[in, out]` and PyTorch's `[out, in]`, in either direction."""
+    return value.T if path[-1] == "kernel" and value.ndim == 2 else value
+
+
+def _load(path: Path, like: Mapping[str, Any]) -> dict[str, Any]:
     tensors = _read(path)
     expected = {name: value.shape for name, value in to_tensors(like).items()}
     if missing := sorted(set(expected) - set(tensors)):

@@ -97,8 +97,8 @@ def rollout_actor(
     mode = pk.resolve(backend, faster=True)
     if mode != "xla":
         split = actor.split(params, market.features, lanes.constants(config.env))
-        obstacle = pk.rollout_obstacle(split)
-        if obstacle is None:
+        obstacle = "the network is the user's own" if split is None else pk.rollout_obstacle(split)
+        if split is not None and obstacle is None:
             return pk.rollout(
                 lanes.environment(config.env),
                 split,

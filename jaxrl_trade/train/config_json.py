@@ -9,13 +9,15 @@ from typing import Any, TypeVar
 import jax
 
 from jaxrl_trade.config import DQNHypers, ExecutionTable, PPOHypers, RewardScales
+from jaxrl_trade.parts import Part, record
 
 Config = TypeVar("Config")
+FUNCTIONS = ("reward_fn", "network")  # of the user's own
 _UNCHECKED = (PPOHypers, DQNHypers, RewardScales)  # check nothing themselves, since they also hold traced arrays
 
 
 def config_to_dict(config: Any) -> dict[str, Any]:
-    """Every field of a config (and of the configs in it) as JSON values; a `reward_fn` as its name, `module:function`.
+    """Every field of a config (and of the configs in it) as JSON values; a function of the user's own as `parts.record`.
 
     Raises:
       ValueError: a hyperparameter that holds several values (a sweep's), which no single run has.
@@ -24,19 +26,30 @@ def config_to_dict(config: Any) -> dict[str, Any]:
 
 
 def config_from_dict(
-    kind: type[Config], data: Mapping[str, Any], reward_fn: Callable[..., Any] | None = None
+    kind: type[Config],
+    data: Mapping[str, Any],
+    reward_fn: Callable[..., Any] | None = None,
+    network: Callable[..., Any] | None = None,
 ) -> Config:
     """The config of `config_to_dict`.
 
     Args:
       kind: its class, PPOConfig say.
       data: as read from JSON.
-      reward_fn: the function itself, where the config had one: JSON holds its name only, and no code is looked up by name.
+      reward_fn, network: the functions themselves, where the config had some; None takes what JSON says of their file, a `Part`
+        that reads it at its first use. Of one that was in no file JSON holds the name only: no reward_fn comes back then.
     Raises:
       ValueError: a field is missing, unknown or has a value that the config refuses; the message names it.
     """
-    given = {**data, "reward_fn": None} if "reward_fn" in data else data
-    return dataclasses.replace(_from_json(kind, given, "the config"), reward_fn=reward_fn)
+    plain = (
+        {name: None if name in FUNCTIONS else value for name, value in data.items()}
+        if isinstance(data, Mapping)
+        else data
+    )
+    config = _from_json(kind, plain, "the config")
+    given = {"reward_fn": reward_fn, "network": network}
+    own = {name: _part(name, data.get(name)) if value is None else value for name, value in given.items()}
+    return dataclasses.replace(config, **own)
 
 
 def differences(saved: Mapping[str, Any], given: Mapping[str, Any], prefix: str = "") -> list[str]:
@@ -51,15 +64,21 @@ def differences(saved: Mapping[str, Any], given: Mapping[str, Any], prefix: str 
     return found
 
 
+def _part(name: str, value: Any) -> Part | None:
+    if name == "network" and isinstance(value, str):
+        raise ValueError(f"network {value} is in no file that could be read again; keep it in one to use its runs")
+    return Part.of_json(value, name) if isinstance(value, Mapping) else None
+
+
 def _to_json(name: str, value: Any) -> Any:
+    if name in FUNCTIONS and value is not None:
+        return record(value)
     if dataclasses.is_dataclass(value):
         return config_to_dict(value)
     if isinstance(value, (tuple, list)):
         return [_to_json(name, item) for item in value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    if callable(value):
-        return f"{value.__module__}:{getattr(value, '__qualname__', type(value).__qualname__)}"
     if jax.numpy.ndim(value) != 0:
         raise ValueError(
             f"{name} holds {jax.numpy.size(value)} values; a run has one, train a sweep with make_train_ppo"

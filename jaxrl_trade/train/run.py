@@ -23,6 +23,7 @@ from jaxrl_trade.agents.origin import steps_of
 from jaxrl_trade.config import AgentConfig
 from jaxrl_trade.market import Market
 from jaxrl_trade.networks import load_weights
+from jaxrl_trade.parts import Part, record
 from jaxrl_trade.train.agent import AGENTS, agent_of
 from jaxrl_trade.train.choice import WEIGHTS, load_choice
 from jaxrl_trade.train.config_json import config_from_dict, config_to_dict, differences
@@ -198,7 +199,8 @@ def read_facts(folder: Path) -> dict[str, Any]:
         "n_features": int,
         "market": dict,
     }
-    later: dict[str, Any] = {"config": dict, "resumed": list, "bar_steps": list}  # not in every run
+    # not in every run
+    later: dict[str, Any] = {"config": dict, "resumed": list, "bar_steps": list, "features_by": (dict, str, type(None))}
     if missing := sorted(set(wanted) - set(facts)):
         raise ValueError(f"{folder / FACTS} lacks {', '.join(missing)}; it was not written by this version")
     kinds = {name: kind for name, kind in {**wanted, **later}.items() if name in facts}
@@ -208,7 +210,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 
 def load_config(run_folder: str | Path) -> AgentConfig:
-    """The config of a run as it began; a reward_fn is not in it.
+    """The config of a run as it began, with the reward_fn and network of its own that a file holds.
 
     Raises:
       OSError: the folder holds no run.
@@ -231,17 +233,23 @@ def load_policy(run_folder: str | Path, feature_names: Sequence[str] | None = No
 
     Args:
       run_folder: of a run.
-      feature_names: of the observations it will see; None are the 51 that jaxrl_trade computes.
+      feature_names: of the observations it will see; None are those that the run's own file of features computes, or the 51.
     Raises:
       OSError: no run, or no weights yet.
-      ValueError: it was trained on another feature list; the message names the difference.
+      ValueError: it was trained on another feature list; the message names the difference. A file of the run's own features or
+        network has changed.
     """
     from jaxrl_trade.bars import FEATURE_NAMES, FEATURE_VERSION
 
     folder = Path(run_folder)
     facts, config = read_facts(folder), load_config(folder)
-    is_own = feature_names is None
-    check_features(folder, facts, FEATURE_NAMES if is_own else feature_names or (), FEATURE_VERSION if is_own else None)
+    features_by = own_features(facts)
+    if feature_names is not None:
+        check_features(folder, facts, feature_names)
+    elif features_by is None:
+        check_features(folder, facts, FEATURE_NAMES, FEATURE_VERSION)
+    else:
+        features_by.load()
     load_choice(folder)
     params = load_weights(folder / WEIGHTS, _shapes(config, facts["n_features"]))
     origin = Origin(
@@ -249,8 +257,26 @@ def load_policy(run_folder: str | Path, feature_names: Sequence[str] | None = No
         n_features=facts["n_features"],
         feature_names=tuple(facts["feature_names"]),
         steps=tuple(facts.get("bar_steps", ())),
+        features_by=features_by,
     )
     return dataclasses.replace(agent_of(config).policy(params, config), origin=origin)
+
+
+def check_parts(config: AgentConfig) -> None:
+    """Refuses a config whose reward or network is in a file that has changed.
+
+    Raises:
+      ValueError: names the file.
+    """
+    for part in (config.reward_fn, config.network):
+        if isinstance(part, Part):
+            part.load()
+
+
+def own_features(facts: Mapping[str, Any]) -> Part | None:
+    """The user's own features of a run; None where it has none, or some that no file holds."""
+    value = facts.get("features_by")
+    return Part.of_json(value, f"{FACTS}: features_by") if isinstance(value, dict) else None
 
 
 def _settings(folder: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -274,4 +300,10 @@ def _features(market: Market) -> dict[str, Any]:
 
     names = tuple(market.feature_names)
     version = FEATURE_VERSION if names == FEATURE_NAMES else None  # another list has its own versions
-    return {"n_features": market.n_features, "feature_names": list(names), "feature_version": version}
+    own = None if market.features_by is None else record(market.features_by)
+    return {
+        "n_features": market.n_features,
+        "feature_names": list(names),
+        "feature_version": version,
+        "features_by": own,
+    }

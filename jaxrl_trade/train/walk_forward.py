@@ -24,7 +24,7 @@ from jaxrl_trade.train.loop import train_agent
 if TYPE_CHECKING:
     from jaxrl_trade.agents import Policy
     from jaxrl_trade.backtesting import WalkForwardReport
-    from jaxrl_trade.bars import Bars
+    from jaxrl_trade.bars import Bars, FeatureFunction
 
 
 class StoppedError(RuntimeError):
@@ -49,6 +49,7 @@ def walk_forward(
     seeds: int = 1,
     out_of_sample: float = 0.5,
     embargo: int | None = None,
+    features: FeatureFunction | None = None,
     folder: str | Path | None = None,
     checkpoint_every: int | None = None,
     trials: int = 1,
@@ -67,6 +68,7 @@ def walk_forward(
       seeds: how often all of it is repeated with other keys.
       out_of_sample: fraction of the bars with features that the test stretches take together.
       embargo: bars left out before validation and test; None is the features' look-back.
+      features: the user's own, see `bars.FeatureFunction`; None are the 51.
       folder: holds a run for each fold and seed, seed-0/fold-1 and so on; one that is complete is kept, one that was begun goes
         on. None writes none.
       checkpoint_every: updates, as for `train_ppo`.
@@ -78,15 +80,16 @@ def walk_forward(
       StoppedError: Ctrl-C or SIGTERM ended the training of a fold.
     """
     from jaxrl_trade.backtesting.walk_forward import walk_forward_report
-    from jaxrl_trade.bars import WARMUP, Bars
+    from jaxrl_trade.bars import WARMUP, Bars, features_by
 
     if not isinstance(bars, Bars):
         raise ValueError(f"bars is a {type(bars).__name__}; give Bars, as load_bars and sample_bars make them")
     if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
         raise ValueError(f"seeds = {seeds!r} must be a whole number of at least 1")
     check_key(key)
-    plan = plan_folds(len(bars), WARMUP, folds, out_of_sample, WARMUP if embargo is None else embargo)
-    whole = Market.from_bars(bars)
+    look_back = WARMUP if features is None else max(WARMUP, len(bars) - len(features_by(features, bars)))
+    plan = plan_folds(len(bars), look_back, folds, out_of_sample, look_back if embargo is None else embargo)
+    whole = Market.from_bars(bars, features)
     skipped = len(bars) - whole.n_bars
     policies: list[list[Policy]] = []
     for seed in range(seeds):

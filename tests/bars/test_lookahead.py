@@ -81,6 +81,17 @@ def test_rows_bounds_the_number_of_histories_and_frames_name_their_columns(short
     assert set(report.differences) == {"close"}
 
 
+def test_histories_end_no_earlier_than_asked(short):
+    calls = []
+
+    def features(bars):
+        calls.append(len(bars))
+        return bars.frame[["close"]]
+
+    assert check_lookahead(short, rows=3, features=features, since=300).ok
+    assert calls == [380, 301, 340, 379]
+
+
 def test_nothing_to_truncate_is_an_error(short):
     with pytest.raises(ValueError, match="has 321 bars, too few to take one away"):
         check_lookahead(short.head(321))

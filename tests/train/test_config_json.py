@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,6 +12,7 @@ import pytest
 
 import jaxrl_trade as jt
 from jaxrl_trade.config import DQNConfig
+from jaxrl_trade.parts import Part
 from jaxrl_trade.train.config_json import config_from_dict, config_to_dict, differences
 
 TABLE = jt.ExecutionTable(
@@ -49,15 +52,35 @@ def test_hyperparameters_on_the_device_become_numbers() -> None:
         config_to_dict(jt.PPOConfig(hypers=jt.PPOHypers(gamma=jnp.zeros(2))))
 
 
-def my_reward(*_: Any) -> Any:
+def my_reward(*given: Any) -> Any:
+    return given
+
+
+def my_network(outputs: int) -> Any:
     raise NotImplementedError
 
 
-def test_a_reward_function_is_kept_by_name_and_given_back_by_hand() -> None:
-    data = through_json(jt.PPOConfig(reward_fn=my_reward))
-    assert data["reward_fn"] == f"{__name__}:my_reward"
+def test_a_function_of_a_file_is_kept_by_its_place_and_the_hash_of_the_file() -> None:
+    data = through_json(jt.PPOConfig(reward_fn=my_reward, network=my_network))
+    digest = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    assert data["reward_fn"] == {"path": __file__, "name": "my_reward", "sha256": digest}
+    found = config_from_dict(jt.PPOConfig, data)
+    assert found.reward_fn is not None
+    assert found.reward_fn(3) == (3,)  # the file's own, read again
+    assert found.network == Part.of(f"{__file__}:my_network")
+    assert config_from_dict(jt.PPOConfig, data, my_reward, my_network).reward_fn is my_reward
+
+
+def test_a_function_of_no_file_is_kept_by_name_and_given_back_by_hand() -> None:
+    def inner(*_: Any) -> Any:
+        raise NotImplementedError
+
+    data = through_json(jt.PPOConfig(reward_fn=inner))
+    assert data["reward_fn"].startswith(f"{__name__}:test_a_function_of_no_file")
     assert config_from_dict(jt.PPOConfig, data).reward_fn is None
-    assert config_from_dict(jt.PPOConfig, data, my_reward).reward_fn is my_reward
+    assert config_from_dict(jt.PPOConfig, data, inner).reward_fn is inner
+    with pytest.raises(ValueError, match=r"network .*<lambda> is in no file that could be read again"):
+        config_from_dict(jt.PPOConfig, through_json(jt.PPOConfig(network=lambda outputs: None)))
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
