@@ -329,7 +329,10 @@ def test_help_lists_the_commands(words: list[str], capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["trian"], "there is no command 'trian'; the commands are train ppo, train dqn, backtest, walk-forward, inspect"),
+        (
+            ["trian"],
+            "there is no command 'trian'; the commands are train ppo, train dqn, backtest, walk-forward, inspect",
+        ),
         (["train"], "there is no command 'train'"),
         (["train", "ppo", "--learnin-rate", "1"], "Unrecognized options: --learnin-rate"),
         (["train", "ppo", "--learning-rate", "fast"], "could not convert string to float: 'fast'"),
