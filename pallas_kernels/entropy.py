@@ -23,10 +23,10 @@ from pallas_kernels.numerics import padded
 
 Array = jax.Array
 
-_LANES = 8  # a program
+_LANES = 2  # a program: few, because each waits for its own loads
 _GROUP = 8  # steps loaded at once
-_PROGRAMS = 1056  # wanted: eight on each multiprocessor of an H200
-_SHORTEST = 64  # steps of a stretch
+_PROGRAMS = 2112  # wanted: sixteen on each multiprocessor of an H200
+_SHORTEST = 32  # steps of a stretch
 _MAX_WINDOW = 4096  # beyond it a fixed point of 31 bits is no longer exact to 1e-5
 
 

@@ -78,8 +78,8 @@ def choose_tiles(batch: int, products: Products) -> Tiles:
     if products == "tf32":
         return Tiles(rows=64, chunk=16, warps=8, stages=2)
     if batch <= 64 * 132:
-        return Tiles(rows=64, chunk=32, warps=8, stages=3)
-    return Tiles(rows=128, chunk=32, warps=8, stages=3)
+        return Tiles(rows=64, chunk=32, warps=4, stages=3)
+    return Tiles(rows=128, chunk=64, warps=8, stages=3)
 
 
 def pad_layers(layers: Layers, widths: Sequence[int], operand: Any) -> Padded:
