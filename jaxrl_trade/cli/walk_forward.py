@@ -48,6 +48,11 @@ class _WalkForward:
         int | None, tyro.conf.arg(metavar="UPDATES", help_behavior_hint="(default: a twentieth of a run)")
     ] = None
     """Updates between checkpoints, and between validations."""
+    devices: Annotated[
+        int | Literal["all"] | None,
+        tyro.conf.arg(metavar="N|all", help_behavior_hint="(default: 1, or as the runs had)"),
+    ] = None
+    """Devices of this host to divide the episodes over."""
     trials: int = 1
     """Settings tried on these bars, this one included; the seeds multiply it."""
     json: bool = False
@@ -104,6 +109,7 @@ class _WalkForward:
                 features=features,
                 folder=folder,
                 checkpoint_every=self.checkpoint_every,
+                devices=self.devices,
                 trials=self.trials,
                 facts=facts,
             )

@@ -20,6 +20,7 @@ from jaxrl_trade.train import run as runs
 from jaxrl_trade.train.arguments import check_key
 from jaxrl_trade.train.choice import WEIGHTS, load_choice
 from jaxrl_trade.train.loop import train_agent
+from jaxrl_trade.train.placement import Devices
 
 if TYPE_CHECKING:
     from jaxrl_trade.agents import Policy
@@ -52,6 +53,7 @@ def walk_forward(
     features: FeatureFunction | None = None,
     folder: str | Path | None = None,
     checkpoint_every: int | None = None,
+    devices: Devices = None,
     trials: int = 1,
     facts: dict[str, Any] | None = None,
     quiet: bool = False,
@@ -71,7 +73,7 @@ def walk_forward(
       features: the user's own, see `bars.FeatureFunction`; None are the 51.
       folder: holds a run for each fold and seed, seed-0/fold-1 and so on; one that is complete is kept, one that was begun goes
         on. None writes none.
-      checkpoint_every: updates, as for `train_ppo`.
+      checkpoint_every, devices: of each run, as for `train_ppo`.
       trials: settings tried on these bars, this one included; the seeds multiply it.
       facts: JSON values added to every run.json.
       quiet: prints nothing.
@@ -109,6 +111,7 @@ def walk_forward(
                     jax.random.fold_in(jax.random.fold_in(key, seed), number),
                     place,
                     checkpoint_every,
+                    devices,
                     _facts(facts, bars, fold),
                     quiet,
                 )
@@ -136,6 +139,7 @@ def _policy(
     key: jax.Array,
     folder: Path | None,
     checkpoint_every: int | None,
+    devices: Devices,
     facts: dict[str, Any],
     quiet: bool,
 ) -> Policy:
@@ -153,6 +157,7 @@ def _policy(
         folder=folder,
         resume=is_begun,
         checkpoint_every=checkpoint_every,
+        devices=devices,
         facts=facts,
         quiet=quiet,
     )
