@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from jaxrl_trade.spelling import meant, meant_path
+
 
 @dataclasses.dataclass(frozen=True)
 class Part:
@@ -89,7 +91,7 @@ class Part:
         module = _module(self.path, self.sha256)
         if not hasattr(module, self.name):
             known = ", ".join(name for name in vars(module) if not name.startswith("_")) or "nothing"
-            raise ValueError(f"{self.path} has no {self.name}; it has {known}")
+            raise ValueError(f"{self.path} has no {self.name}; it has {known}{meant(self.name, vars(module))}")
         return getattr(module, self.name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -123,7 +125,9 @@ def _sha256(path: Path) -> str:
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror}); it holds a part of the run") from None
+        raise ValueError(
+            f"{path} cannot be read ({error.strerror}); it holds a part of the run{meant_path(path)}"
+        ) from None
 
 
 @functools.cache

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -20,8 +22,9 @@ import pytest
 from jax.errors import JaxRuntimeError
 
 import jaxrl_trade as jt
-from jaxrl_trade.cli import COMMANDS, _unboxed, main
+from jaxrl_trade.cli import COMMANDS, _unboxed, main, parse
 from jaxrl_trade.cli.trials import count_trials
+from jaxrl_trade.cli.usage import EXAMPLES
 from jaxrl_trade.train import loop
 from jaxrl_trade.train.files import locked
 from jaxrl_trade.train.run import load_config, read_facts, read_plan
@@ -331,9 +334,10 @@ def test_help_lists_the_commands(words: list[str], capsys: pytest.CaptureFixture
     [
         (
             ["trian"],
-            "there is no command 'trian'; the commands are train ppo, train dqn, backtest, walk-forward, inspect",
+            "there is no command 'trian'; did you mean train ppo or train dqn?",
         ),
-        (["train"], "there is no command 'train'"),
+        (["train"], "there is no command 'train'; did you mean train ppo or train dqn?"),
+        (["x"], "the commands are train ppo, train dqn, backtest, walk-forward, inspect"),
         (["train", "ppo", "--learnin-rate", "1"], "Unrecognized options: --learnin-rate"),
         (["train", "ppo", "--learning-rate", "fast"], "could not convert string to float: 'fast'"),
         (["train", "ppo", "--preset", "gross"], "invalid choice 'gross'"),
@@ -393,7 +397,7 @@ def test_the_report_is_written_before_anything_can_go_wrong_with_the_terminal(
             raise BrokenPipeError
 
     monkeypatch.setattr(sys, "stdout", Closed())
-    assert main(["backtest", str(demo[0]), "--out", str(tmp_path / "out")]) == 2
+    assert main(["backtest", str(demo[0]), "--out", str(tmp_path / "out")]) == 141  # as whom SIGPIPE ended
     assert (tmp_path / "out" / "report.html").exists()
 
 
@@ -424,8 +428,8 @@ def test_running_out_of_memory_is_told_and_a_fault_of_the_program_keeps_its_trac
 
     monkeypatch.setattr("jaxrl_trade.cli.inspect.load", fail)
     if text is None:
-        with pytest.raises(type(error)):
-            main(["inspect", "x.csv"])
+        assert main(["inspect", "x.csv"]) == 70
+        assert capsys.readouterr().err.startswith("Traceback")
     else:
         assert text in complaint(capsys, "inspect", "x.csv")
 
@@ -440,9 +444,73 @@ def test_platforms_that_jax_lacks_are_named(demo: tuple[Path, str]) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_debug_shows_the_traceback() -> None:
-    with pytest.raises(FileNotFoundError):
-        main(["inspect", "nothing.csv", "--debug"])
+def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture) -> None:
+    assert main(["inspect", "nothing.csv", "--debug"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[-1] == "FileNotFoundError: there is no file nothing.csv"
+
+
+def test_a_mistake_is_json_too_where_that_is_asked_for(capsys: pytest.CaptureFixture) -> None:
+    assert main(["inspect", "nothing.csv", "--json"]) == 2
+    captured = capsys.readouterr()
+    assert json.loads(captured.out) == {"error": "there is no file nothing.csv", "exit_code": 2}
+    assert captured.err == "error: there is no file nothing.csv\n"
+
+
+@pytest.mark.parametrize("words", [["--help"], ["train", "ppo", "--help"], ["inspect", "--help"]])
+def test_who_stops_reading_sees_no_error(words: list[str]) -> None:
+    command = [sys.executable, "-m", "jaxrl_trade", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()  # before anything is written
+        assert process.stderr.read() == b""
+        assert process.wait() == 141
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["train", "ppo", "--upates", "3"], "did you mean --updates?"),
+        (["trian", "ppo"], "did you mean train ppo?"),
+        (["bakctest", "runs/x"], "did you mean backtest?"),
+        (["inspect", "prizes.csv"], "did you mean prices.csv?"),
+        (["inspect", "many.csv", "--symbol", "appl"], "did you mean AAPL?"),
+        (["backtest", "runs/dmeo"], "did you mean runs/demo?"),
+        (["train", "ppo", "--reward", "my.py:rewards"], "did you mean reward?"),
+        (["train", "ppo", "--reward", "may.py:reward"], "did you mean my.py?"),
+    ],
+)
+def test_wrong_names_are_answered_with_the_nearest_right_one(
+    words: list[str], meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("prices.csv").write_text("")
+    Path("many.csv").write_text(
+        "time,symbol,open,high,low,close\n2024-01-01,AAPL,1,1,1,1\n2024-01-02,AAPL,1,1,1,1\n2024-01-01,MSFT,1,1,1,1\n2024-01-02,MSFT,1,1,1,1\n"
+    )
+    Path("runs/demo").mkdir(parents=True)
+    Path("my.py").write_text("def reward(): ...\n")
+    assert meant.replace("my.py?", f"{tmp_path / 'my.py'}?") in complaint(capsys, *words)
+
+
+def test_help_teaches_by_examples_that_are_understood(capsys: pytest.CaptureFixture) -> None:
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    for text in ("for example", "jaxrl-trade inspect btc.csv", "exit codes", "130  ended by Ctrl-C", "--debug"):
+        assert text in out
+    assert set(EXAMPLES) == set(COMMANDS)
+    for words, examples in EXAMPLES.items():
+        for example, _ in examples:
+            given = shlex.split(example.split(" > ")[0])
+            assert tuple(given[: len(words)]) == words
+            module, name = COMMANDS[words][0].split(":")
+            parse(getattr(importlib.import_module(module), name), given[len(words) :], "jaxrl-trade")
+    assert main(["backtest", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "jaxrl-trade backtest runs/btc --json" in out
+    assert "--sampled" in out
 
 
 def test_inspect_says_what_is_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -500,18 +568,15 @@ def test_help_lists_the_commands_and_the_flags(capsys: pytest.CaptureFixture) ->
     assert main([]) == main(["--help"]) == 0
     out = capsys.readouterr().out
     assert all(" ".join(words) in out for words in COMMANDS)
-    assert "train ppo --resume RUN goes on with a run" in out
-    with pytest.raises(SystemExit) as end:
-        main(["train", "ppo", "--help"])
-    assert end.value.code == 0
+    assert "train ppo --resume runs/btc" in out
+    assert main(["train", "ppo", "--help"]) == 0
     out = capsys.readouterr().out
     for flag in ("--data", "--preset", "--symbol", "--tz", "--day-first", "--updates", "--seed", "--n-episodes"):
         assert flag in out
     for flag in ("--timesteps-per-episode", "--compute-dtype", "--out", "--learning-rate"):
         assert flag in out
     assert "│ --resume RUN " in out or "  --resume RUN " in out  # among the flags, not only in prose
-    with pytest.raises(SystemExit):
-        main(["train", "dqn", "--resume", "run", "--help"])
+    assert main(["train", "dqn", "--resume", "run", "--help"]) == 0
     assert "the schedules keep the length that the run began with" in " ".join(capsys.readouterr().out.split())
 
 
@@ -549,3 +614,15 @@ def test_the_fewest_bars_that_can_be_split_are_named_and_are_enough() -> None:
         prepare(bars.head(2_466))
     prepared = prepare(bars.head(2_467))
     assert all(kept.end - kept.first >= 2 for kept in prepared.ranges.values())
+
+
+def test_training_prints_its_result_as_json(
+    demo: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(demo[0], folder)
+    assert main(["train", "ppo", "--resume", str(folder), "--updates", "3", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["run"], found["updates"], found["stopped_by"]) == (str(folder), 3, None)
+    assert found["report"] == str(folder / "report.html")
+    assert found["test"] == json.loads((folder / "test" / "metrics.json").read_text())

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from jaxrl_trade.bars import headerless, layout, quality, sources, splits
 from jaxrl_trade.bars.options import SETTLE, LoadOptions, listed, printable
 from jaxrl_trade.bars.rows import COLUMNS, join, read_rows
+from jaxrl_trade.spelling import meant
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -151,7 +152,10 @@ def load_instruments(
     origin = listed(map(str, places))
     for symbol in wanted:
         if symbol not in found:
-            raise ValueError(f"there is no symbol {symbol!r} in {origin}; there are {listed(sorted(found))}")
+            known = [name for name in found if name is not None]
+            raise ValueError(
+                f"there is no symbol {symbol!r} in {origin}; there are {listed(sorted(found))}{meant(symbol, known)}"
+            )
     return [_to_bars(found.pop(symbol), options, symbol, origin) for symbol in wanted]
 
 
@@ -174,7 +178,9 @@ def _only(found: Mapping[str | None, Sequence[sources.Found]], options: LoadOpti
     """The bars of the one instrument there is, or of the one the user chose."""
     said = sorted(symbol for symbol in found if symbol is not None)
     if options.symbol is not None and said and options.symbol not in found:
-        raise ValueError(f"{origin} has no symbol {options.symbol!r}; it holds {listed(said)}")
+        raise ValueError(
+            f"{origin} has no symbol {options.symbol!r}; it holds {listed(said)}{meant(options.symbol, said)}"
+        )
     if options.symbol is None and len(found) > 1:
         raise ValueError(f"{origin} holds {len(said):,} symbols ({listed(said)}); choose one with {SETTLE['symbol']}")
     symbol = options.symbol if options.symbol in found else next(iter(found))

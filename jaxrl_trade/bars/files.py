@@ -15,6 +15,7 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import Protocol, TypeVar
 
 from jaxrl_trade.bars.options import listed
+from jaxrl_trade.spelling import meant_path
 
 AnyPath = TypeVar("AnyPath", bound=PurePath)
 Opened = TypeVar("Opened")
@@ -72,7 +73,7 @@ def read_file(path: Path) -> bytes:
         is_device = stat.S_ISCHR(mode) or stat.S_ISBLK(mode)  # it may have no end
         data = b"" if is_device else path.read_bytes()
     except FileNotFoundError:
-        raise FileNotFoundError(f"there is no file {path}") from None
+        raise FileNotFoundError(f"there is no file {path}{meant_path(path)}") from None
     except OSError as error:
         raise OSError(f"cannot read {path}: {error.strerror or error}") from None
     if is_device:

@@ -1,10 +1,9 @@
-"""The command line: `jaxrl-trade train ppo`, `train dqn`, `backtest`, `inspect`.
+"""The command line: `jaxrl-trade train ppo`, `train dqn`, `backtest`, `walk-forward`, `inspect`.
 
 Finds the command, parses its flags, turns errors into a line.
 
 A command is a frozen dataclass whose fields are its flags and whose `run(command_line)` returns the exit code; a new one is a
-line in `COMMANDS`. Exit codes: 0 done (also after SIGTERM, with a checkpoint), 1 a check failed, 2 a mistake to correct,
-130 ended by Ctrl-C.
+line in `COMMANDS`, with its examples in `usage.EXAMPLES`. Exit codes: `usage.EXIT_CODES`.
 """
 
 from __future__ import annotations
@@ -12,16 +11,21 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import json
+import os
 import re
 import shlex
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
+from jaxrl_trade import spelling
 from jaxrl_trade.cli import compile_cache
+from jaxrl_trade.cli.usage import PROGRAM, examples, usage
 
-PROGRAM = "jaxrl-trade"
+MISTAKE, FAULT, INTERRUPTED, UNREAD = 2, 70, 130, 141
 # words -> where its class is, and what --help says of it
 COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("train", "ppo"): ("jaxrl_trade.cli.train:TrainPPO", "train a PPO agent and backtest it on bars it never saw"),
@@ -55,27 +59,45 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in argv
     try:
         _print_anything()
-        return _run([word for word in argv if word != "--debug"])
+        code = _run([word for word in argv if word != "--debug"])
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
+    except BrokenPipeError:  # `jaxrl-trade --help | head`
+        _write_no_more()
+        return UNREAD
     except Exception as error:
-        line = _line(error)
-        if debug or line is None:
-            raise
+        return _failed(error, debug, "--json" in argv)
+
+
+def _failed(error: Exception, debug: bool, as_json: bool) -> int:
+    """Says what went wrong; the exit code."""
+    line = _line(error)
+    code = FAULT if line is None else MISTAKE
+    if debug or line is None:
+        traceback.print_exception(error)
+    else:
         print(f"error: {line}", file=sys.stderr)
-        return 2
+    if as_json:
+        print(json.dumps({"error": line or f"{type(error).__name__}: {error}", "exit_code": code}))
+    return code
 
 
 def _run(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help") or argv in (["train", "-h"], ["train", "--help"]):
-        print(_usage())
+        print(usage(COMMANDS))
         return 0
     if argv[0] == "--version":
         print(f"{PROGRAM} {importlib.import_module('jaxrl_trade').__version__}")
         return 0
     words, kind = _command(argv)
-    command = parse(kind, argv[len(words) :], shlex.join([PROGRAM, *words]))
+    try:
+        command = parse(kind, argv[len(words) :], shlex.join([PROGRAM, *words]))
+    except SystemExit:  # --help
+        print(examples(words))
+        return 0
     return command.run(shlex.join([PROGRAM, *argv]))
 
 
@@ -106,7 +128,8 @@ def parse(kind: Any, words: list[str], program: str) -> Any:
     except SystemExit as end:
         if not end.code:
             raise
-        raise UsageError(f"{_unboxed(complaint.getvalue())} (see {program} --help)") from None
+        text = complaint.getvalue()
+        raise UsageError(f"{_unboxed(text)}{_meant_flag(text)} (see {program} --help)") from None
 
 
 def _refuse_empty(words: list[str], program: str) -> None:
@@ -122,23 +145,12 @@ def _command(argv: list[str]) -> tuple[tuple[str, ...], Any]:
         if tuple(argv[: len(words)]) == words:
             module, name = place.split(":")
             return words, getattr(importlib.import_module(module), name)
-    known = ", ".join(" ".join(words) for words in COMMANDS)
-    raise UsageError(f"there is no command {shlex.join(argv[:2])!r}; the commands are {known} (see {PROGRAM} --help)")
-
-
-def _usage() -> str:
-    width = max(len(" ".join(words)) for words in COMMANDS)
-    lines = [f"  {' '.join(words):{width}}  {text}" for words, (_, text) in COMMANDS.items()]
-    return "\n".join(
-        [
-            f"usage: {PROGRAM} COMMAND [flags]",
-            "",
-            *lines,
-            "",
-            f"{PROGRAM} COMMAND --help lists a command's flags; train ppo --resume RUN goes on with a run that was stopped.",
-            "--debug shows the traceback of an error.",
-        ]
-    )
+    known = [" ".join(words) for words in COMMANDS]
+    whole = spelling.nearest(" ".join(argv[:2]), known) if len(argv) > 1 else None
+    first = spelling.nearest(argv[0], {words[0] for words in COMMANDS})
+    near = [whole] if whole else [name for name in known if name.split()[0] == first]
+    hint = f"; did you mean {' or '.join(near)}?" if near else f"; the commands are {', '.join(known)}"
+    raise UsageError(f"there is no command {shlex.join(argv[:2])!r}{hint} (see {PROGRAM} --help)")
 
 
 def _line(error: Exception) -> str | None:
@@ -153,6 +165,12 @@ def _line(error: Exception) -> str | None:
     return None
 
 
+def _write_no_more() -> None:
+    """Lets the interpreter's own last flush of stdout go nowhere, where there is a file to be exchanged."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _end_at_once_on_interrupt() -> None:
     """Lets Ctrl-C end this process, save while training, which handles it: imports may swallow a KeyboardInterrupt."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else a shell or a caller wants something else
@@ -164,6 +182,13 @@ def _print_anything() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+
+
+def _meant_flag(text: str) -> str:
+    """The flags that tyro thinks were meant, in a few words."""
+    _, _, below = text.partition("Perhaps you meant")
+    flags = list(dict.fromkeys(re.findall(r"(?<![\w-])--[a-z][\w-]*", below.partition("helptext")[0])))
+    return f"; did you mean {' or '.join(flags[:2])}?" if flags else ""
 
 
 def _unboxed(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import json
 import re
 import shlex
 import shutil
@@ -67,6 +68,8 @@ class _Train:
         tyro.conf.arg(metavar="N", help_behavior_hint="(default: the runs beside this one on the same bars)"),
     ] = None
     """Settings and seeds tried on these test bars, this one included: the more, the more of its Sharpe ratio is luck."""
+    json: bool = False
+    """Print the result as JSON."""
     own: OwnFlags = dataclasses.field(default_factory=OwnFlags)
     scaling: ScalingFlags = dataclasses.field(default_factory=ScalingFlags)
     preset: Preset = "net"
@@ -114,7 +117,7 @@ class _Train:
             check_trials(self.trials)
             prepared = prepare(load(self.data, options), self.own.features_by())
             if hosts.is_first():
-                print("\n".join(prepared.lines()), flush=True)
+                print("\n".join(prepared.lines()), file=sys.stderr if self.json else sys.stdout, flush=True)
             prepared.markets["train"].valid_starts(config.env.episode_length)  # before there is a folder
             try_parts(config, prepared.markets["train"])
         facts = {"command": command_line, "seed": self.seed, "data": prepared.facts(self.data, options)}
@@ -130,7 +133,7 @@ class _Train:
                 devices=self.scaling.devices,
                 facts=facts,
             )
-        return hosts.from_first(lambda: _finish(result, prepared, config, folder))
+        return hosts.from_first(lambda: _finish(result, prepared, config, folder, self.json))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -183,6 +186,8 @@ class Resume:
         int | None, tyro.conf.arg(metavar="UPDATES", help_behavior_hint="(default: as before)")
     ] = None
     """Updates between checkpoints, and between validations."""
+    json: bool = False
+    """Print the result as JSON."""
     scaling: ScalingFlags = dataclasses.field(default_factory=ScalingFlags)
 
     def run(self, command_line: str) -> int:
@@ -206,18 +211,21 @@ class Resume:
             checkpoint_every=self.checkpoint_every,
             devices=self.scaling.devices,
         )
-        return hosts.from_first(lambda: _finish(result, prepared, config, self.resume))
+        return hosts.from_first(lambda: _finish(result, prepared, config, self.resume, self.json))
 
 
-def _finish(result: TrainResult, prepared: Prepared, config: AgentConfig, folder: Path) -> int:
+def _finish(result: TrainResult, prepared: Prepared, config: AgentConfig, folder: Path, as_json: bool) -> int:
     """The backtest on the test bars and its report; or how to resume, when somebody stopped the training."""
     from jaxrl_trade.backtesting import backtest
 
+    found: dict[str, Any] = {"run": str(folder), "updates": result.choice.updates, "stopped_by": result.stopped_by}
     if result.stopped_by is not None:
         print(
             f"resume with: jaxrl-trade train {agent_of(config).name} --resume {shlex.quote(str(folder))}",
             file=sys.stderr,
         )
+        if as_json:
+            print(json.dumps(found, indent=2))
         return 130 if result.stopped_by == "SIGINT" else 0
     test, facts = prepared.ranges["test"], read_facts(folder)
     report = backtest(
@@ -231,8 +239,11 @@ def _finish(result: TrainResult, prepared: Prepared, config: AgentConfig, folder
         trials=facts.get("trials", 1),
     )
     page = save(report, folder / "test", folder, result.history, reproduction(facts, str(facts.get("command", ""))))
-    print(report.summary())
-    print(page)
+    if as_json:
+        print(json.dumps({**found, "report": str(page), "test": report.as_dict()}, indent=2))
+    else:
+        print(report.summary())
+        print(page)
     return 0
 
 

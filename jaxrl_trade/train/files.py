@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from jaxrl_trade.spelling import meant_path
+
 LOCK = ".lock"
 
 
@@ -45,7 +47,7 @@ def read_json(path: Path) -> dict[str, Any]:
       ValueError: it holds something else.
     """
     if not path.exists():
-        raise FileNotFoundError(f"{path.parent} is no run folder: it has no {path.name}")
+        raise FileNotFoundError(f"{path.parent} is no run folder: it has no {path.name}{meant_path(path.parent)}")
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
