@@ -20,6 +20,7 @@ HEAVY = (
     "tensorboard",
     "tyro",
     "empyrical",
+    "arch",
     "pyarrow",
 )
 

@@ -70,8 +70,12 @@ def _markers(series: pd.Series, name: str, symbol: str, color: str, size: int) -
 
 
 def _texts(trades: pd.DataFrame) -> list[str]:
-    return [
-        f"{'buy' if row['units'] > 0 else 'sell'} {abs(row['units']):,.6g} at {row['price']:,.6g}, "
-        f"target {row['exposure']:+.0%}, cost {row['cost']:,.2f}"
-        for row in trades.to_dict("records")
-    ]
+    """What the pointer shows of each fill."""
+    texts = []
+    for row in trades.to_dict("records"):
+        side, target = "buy" if row["units"] > 0 else "sell", row["exposure"]
+        wanted = f"{target:+.0%}" if target else "flat"
+        texts.append(
+            f"{side} {abs(row['units']):,.6g} at {row['price']:,.6g}, target {wanted}, cost {row['cost']:,.2f}"
+        )
+    return texts

@@ -29,7 +29,9 @@ PROVENANCE = {
 }
 
 
-RULES = simple_rules(execution=table_of([-1.0, 0.0, 1.0], fee_rate=0.001))
+RULES = simple_rules(
+    execution=table_of([-1.0, 0.0, 1.0], fee_rate=0.001), barrier_profit_mult=1.004, barrier_loss_mult=0.996
+)
 
 
 def report_of(symbol=SYMBOL, days=False):
@@ -139,7 +141,7 @@ def test_trades_are_marked_on_the_price_at_their_fill_and_barriers_where_they_en
     assert sells["text"][0].startswith("sell ")
     ends = {1.0: won, -1.0: lost}
     for label, markers in ends.items():
-        assert len(markers["x"]) == (report.curves["barrier"] == label).sum()
+        assert len(markers["x"]) == (report.curves["barrier"] == label).sum() > 0
     np.testing.assert_allclose(close["y"], report.curves["close"], rtol=1e-6)
 
 
