@@ -154,7 +154,9 @@ def _check_place(coordinator: str, num_processes: int | None, process_id: int | 
         try:
             socket.create_server(("", int(port))).close()
         except OSError as error:  # JAX would crash
-            raise OSError(f"--coordinator {coordinator}: process 0 cannot listen there ({error.strerror})") from None
+            raise OSError(
+                f"--coordinator {coordinator}: process 0 cannot listen there ({os.strerror(error.errno or 0)})"
+            ) from None
 
 
 @contextlib.contextmanager

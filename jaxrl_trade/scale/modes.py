@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
+from jaxrl_trade import hosts
 from jaxrl_trade.config import AgentConfig
 from jaxrl_trade.market import Market
 from jaxrl_trade.scale.team import AXIS, SHARE, WHOLE, Executor, Team, check_replicas
@@ -64,7 +65,7 @@ def data_parallel(
     Args:
       config: of the whole run: N, minibatches, batch size and replay are all devices' together.
       market: the bars.
-      devices: how many; None takes all. For `vmap`, the number of shares.
+      devices: how many; None takes all, of several processes those of each. For `vmap`, the number of shares.
       executor: see `Team.map`; all give the same numbers.
     Raises:
       ValueError: sizes that the number of devices does not divide, more devices than there are, an unknown executor, arguments of
@@ -80,7 +81,7 @@ def data_parallel(
 
     def init(key: Array) -> Any:
         check_key(key)
-        return begin(key, market)
+        return begin(team.replicate(key), market)
 
     @functools.cache
     def program(updates: int) -> Callable[..., Any]:
@@ -90,7 +91,8 @@ def data_parallel(
         return team.map(run, (state, WHOLE, WHOLE, P(None, None, AXIS)), (state, WHOLE), donate=True)
 
     def advance(state: Any, hypers: Any, updates: int, actions: Array | None = None) -> tuple[Any, Any]:
-        return program(updates)(state, _traced(config.hypers if hypers is None else hypers), market, actions)
+        hypers = team.replicate(_traced(config.hypers if hypers is None else hypers))
+        return program(updates)(state, hypers, market, actions)
 
     return Program(config, init, advance)
 
@@ -107,10 +109,12 @@ def seeds(config: AgentConfig, market: Market, devices: int | None = None, execu
       devices: how many; None takes all. For `vmap`, the number of shares.
       executor: see `Team.map`; all give the same numbers.
     Raises:
-      ValueError: more devices than there are, an unknown executor, arguments of another kind, or a market without a valid start;
-        from the program, a number of keys that the number of devices does not divide.
+      ValueError: more devices than there are, an unknown executor, arguments of another kind, a market without a valid start, or
+        several processes; from the program, a number of keys that the number of devices does not divide.
     """
     agent = _checked(config, market)
+    if hosts.count() > 1:
+        raise ValueError("seeds keeps its runs apart: start each process by itself, with keys of its own")
     team = Team.of(executor, devices)
     market = team.replicate(market)
     # one after the other: batches of QR decompositions on two simulated devices of a two-core CPU wait for each other for ever
