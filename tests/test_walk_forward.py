@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
@@ -225,6 +226,17 @@ def test_a_dqn_has_its_own_flags(capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit):
         main(["walk-forward", "--help"])
     assert "--gae-lambda" in capsys.readouterr().out
+
+
+def test_a_fold_that_is_stopped_ends_the_walk(walk: Walk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = SimpleNamespace(stopped_by="SIGTERM")
+    monkeypatch.setattr(module, "train_agent", lambda *arguments, **options: stopped)
+    with pytest.raises(
+        module.StoppedError, match=rf"stopped by SIGTERM; call it again with folder='{tmp_path}' to go on"
+    ):
+        jt.walk_forward(walk.bars, walk.config, KEY, **FOLDS, folder=tmp_path, quiet=True)
+    with pytest.raises(module.StoppedError, match="nothing was saved: no folder was given"):
+        jt.walk_forward(walk.bars, walk.config, KEY, **FOLDS, quiet=True)
 
 
 @pytest.mark.parametrize(("signal", "code"), [("SIGINT", 130), ("SIGTERM", 0)])

@@ -132,12 +132,17 @@ def seed_rows(seeds: pd.DataFrame) -> Table:
 def sharpe_note(found: SharpeDifference) -> str:
     """The interval of the Sharpe difference, in a sentence."""
     if math.isnan(found.low):
-        why = f"{found.days} days are too few" if found.days < MIN_DAYS else "one of the two does not move"
+        why = too_few(found.days) if found.days < MIN_DAYS else "one of the two does not move"
         return f"Sharpe less that of buy and hold: no interval, {why}."
     return (
         f"Sharpe less that of buy and hold: {found.difference:+.2f}, {100 * found.confidence:.0f} % interval {found.low:+.2f} to "
         f"{found.high:+.2f} (stationary bootstrap of {found.days} days, blocks of {found.block} on average)."
     )
+
+
+def too_few(days: int) -> str:
+    """That so many days tell nothing."""
+    return "1 day is too few" if days == 1 else f"{days} days are too few"
 
 
 def deflated_note(found: DeflatedSharpe) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxrl_trade.backtesting import formats
 from jaxrl_trade.backtesting.inference import MIN_DAYS, DeflatedSharpe, SharpeDifference
 from jaxrl_trade.config import EnvConfig
 
@@ -111,7 +112,7 @@ class BacktestReport:
         if math.isnan(self.comparison.low):
             reason = "an account that does not move has no Sharpe ratio"
             if self.comparison.days < MIN_DAYS:
-                reason = f"{self.comparison.days} days are too few to tell it from luck"
+                reason = f"{formats.too_few(self.comparison.days)} to tell it from luck"
             return f", but does not beat it: {reason}" if self.ended_ahead else ""
         text = f"the {self.interval} {self.interval_side}"
         return f", but does not beat it: {text}" if self.ended_ahead and not self.beats_buy_and_hold else f"; {text}"
@@ -132,8 +133,6 @@ class BacktestReport:
 
     def summary(self) -> str:
         """The verdict, the tables and what to think of them, as plain text for a terminal."""
-        from jaxrl_trade.backtesting import formats
-
         tested = [f"Tested: {self.checkpoint}."] if self.checkpoint else []
         tables = [formats.metrics_rows(self.metrics), formats.stress_rows(self.stress), formats.year_rows(self.by_year)]
         texts = [formats.text_table(*table) for table in tables]
@@ -142,13 +141,11 @@ class BacktestReport:
     @property
     def notes(self) -> list[str]:
         """What to think of the figures, a sentence each."""
-        from jaxrl_trade.backtesting.formats import deflated_note, reward_note, sharpe_note
-
         return [
-            sharpe_note(self.comparison),
-            deflated_note(self.deflated),
+            formats.sharpe_note(self.comparison),
+            formats.deflated_note(self.deflated),
             self.random_note,
-            reward_note(self.reward_correlation),
+            formats.reward_note(self.reward_correlation),
             self.annualisation,
         ]
 

@@ -107,13 +107,17 @@ def rewards(trace: Trace, config: EnvConfig | AgentConfig) -> np.ndarray | None:
 
 
 def correlation(rewards: np.ndarray | None, equity: np.ndarray) -> float:
-    """Pearson's, of the rewards `[n - 1]` and the relative changes of the equity `[n]`; NaN where one does not vary."""
-    if rewards is None or len(rewards) < 2 or not (equity[:-1] > 0).all():
+    """Pearson's, of the rewards `[n - 1]` and the relative changes of the equity `[n]`, of the steps that begin above 0.
+
+    NaN where there are no rewards, or one of the two does not vary.
+    """
+    solvent = equity[:-1] > 0
+    if rewards is None or solvent.sum() < 2:
         return float("nan")
-    change = equity[1:] / equity[:-1] - 1.0
-    if not (np.ptp(rewards) > 0 and np.ptp(change) > 0):
+    reward, change = rewards[solvent], np.diff(equity)[solvent] / equity[:-1][solvent]
+    if not (np.ptp(reward) > 0 and np.ptp(change) > 0):
         return float("nan")
-    return float(np.corrcoef(rewards, change)[0, 1])
+    return float(np.corrcoef(reward, change)[0, 1])
 
 
 def _penalties(actions: np.ndarray, config: EnvConfig) -> np.ndarray:

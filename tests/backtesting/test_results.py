@@ -186,6 +186,7 @@ def test_two_bars_are_enough():
     report = backtest(always(2), rising(), RULES, 370, 372)
     assert len(report.equity) == 2
     assert "too short" in report.summary()
+    assert "no interval, 1 day is too few" in report.summary()
 
 
 def test_a_runs_config_is_taken_for_its_account():

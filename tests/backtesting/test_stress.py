@@ -108,6 +108,8 @@ def test_the_correlation_is_pearsons_of_rewards_and_equity_changes(bars, report)
     assert found.reward_correlation > 0.99  # log returns of the equity, but for drawdown and diversity
     assert report.reward_correlation < found.reward_correlation  # the directional reward knows of no costs
     assert math.isnan(correlation(np.zeros(3), np.arange(1.0, 5.0)))
+    # after ruin there is no relative change: only the first two steps count
+    assert correlation(np.array([1.0, 2.0, 9.0]), np.array([1.0, 2.0, -1.0, -1.0])) == pytest.approx(-1)
 
 
 def test_a_ruined_account_earns_no_reward_any_more():
