@@ -375,7 +375,8 @@ def test_a_run_that_cannot_begin_leaves_no_folder(
 
 
 def test_a_very_long_name_makes_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jaxrl_trade.cli.train import LONGEST_NAME, fresh_folder
+    from jaxrl_trade.cli.reports import LONGEST_NAME
+    from jaxrl_trade.cli.train import fresh_folder
 
     monkeypatch.chdir(tmp_path)
     assert len(fresh_folder("ppo-" + "x" * 500).name) == LONGEST_NAME
@@ -426,7 +427,7 @@ def test_running_out_of_memory_is_told_and_a_fault_of_the_program_keeps_its_trac
     def fail(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr("jaxrl_trade.cli.inspect.load", fail)
+    monkeypatch.setattr("jaxrl_trade.cli.inspect.load_all", fail)
     if text is None:
         assert main(["inspect", "x.csv"]) == 70
         assert capsys.readouterr().err.startswith("Traceback")
@@ -607,13 +608,13 @@ def test_an_interrupt_amid_the_imports_ends_the_command_without_a_traceback(dela
 
 
 def test_the_fewest_bars_that_can_be_split_are_named_and_are_enough() -> None:
-    from jaxrl_trade.cli.data import prepare
+    from jaxrl_trade.cli.prepared import prepare
 
     bars = jt.sample_bars()
     with pytest.raises(ValueError, match=r"has 2,466 bars; .* need at least 2,467"):
-        prepare(bars.head(2_466))
-    prepared = prepare(bars.head(2_467))
-    assert all(kept.end - kept.first >= 2 for kept in prepared.ranges.values())
+        prepare([bars.head(2_466)])
+    (only,) = prepare([bars.head(2_467)]).instruments
+    assert all(kept is not None and kept.end - kept.first >= 2 for kept in only.ranges.values())
 
 
 def test_training_prints_its_result_as_json(

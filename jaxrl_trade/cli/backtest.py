@@ -6,20 +6,23 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from jaxrl_trade.cli.data import ReadFlags, load, load_again, recorded
+from jaxrl_trade.cli.data import ReadFlags, load_all
+from jaxrl_trade.cli.prepared import load_again, recorded, recorded_ranges
+from jaxrl_trade.cli.reports import as_json, save_all, shown
 from jaxrl_trade.cli.trials import check_trials
+from jaxrl_trade.spelling import meant
 
 if TYPE_CHECKING:
     import jax
     import pandas as pd
 
-    from jaxrl_trade.backtesting import BacktestReport
+    from jaxrl_trade.bars import Bars
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,10 +31,10 @@ class Backtest:
 
     folder: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(name="run", metavar="RUN")]]
     """Folder of the run."""
-    data: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: the run's test bars)")] = (
-        None
-    )
-    """Another price file."""
+    data: Annotated[
+        tuple[Path, ...], tyro.conf.arg(metavar="FILE ...", help_behavior_hint="(default: the run's test bars)")
+    ] = ()
+    """Other price files, or folders of them."""
     read: ReadFlags = dataclasses.field(default_factory=ReadFlags)
     start: Annotated[str | None, tyro.conf.arg(metavar="DATE", help_behavior_hint="(default: the first)")] = None
     """First bar, such as 2024-03-01; UTC."""
@@ -61,35 +64,54 @@ class Backtest:
         key = key_of(self.seed)
         check_trials(self.trials)
         policy, config, facts = load_policy(self.folder), load_config(self.folder), read_facts(self.folder)
-        start: str | int | None = self.start
-        end: str | int | None = self.end
-        if self.data is None:
-            bars, test = load_again(facts), recorded(facts)["splits"]["test"]
-            start, end = (test["first"] if start is None else start), (test["end"] if end is None else end)
-        else:
-            bars = load(self.data, self.read.options())
-        report = backtest(
-            policy,
-            bars,
-            config,
-            start,
-            end,
-            greedy=not self.sampled,
-            key=key if self.sampled else None,
-            checkpoint=str(load_choice(self.folder)),
-            seed=self.seed,
-            trials=self.trials or (facts.get("trials", 1) if self.data is None else 1),
-        )
-        page = None
+        reports = {
+            bars.symbol: backtest(
+                policy,
+                bars,
+                config,
+                start,
+                end,
+                greedy=not self.sampled,
+                key=key if self.sampled else None,
+                checkpoint=str(load_choice(self.folder)),
+                seed=self.seed,
+                trials=self.trials or (1 if self.data else facts.get("trials", 1)),
+            )
+            for bars, start, end in self._ranges(facts)
+        }
+        pages = []
         if self.out is not None:
             history = read_metrics(self.folder / "metrics.jsonl")
-            page = save(report, self.out, self.out, history, reproduction(facts, command_line))
-        if note := _seen(facts, report.equity.index):
+            pages = save_all(reports, self.out, self.out, history, reproduction(facts, command_line))
+        notes = [_seen(facts, report.equity.index) for report in reports.values()]
+        for note in dict.fromkeys(note for note in notes if note is not None):
             print(note, file=sys.stderr)
-        print(json.dumps(report.as_dict(), indent=2) if self.json else report.summary())
-        if page is not None:
+        print(json.dumps(as_json(reports), indent=2) if self.json else shown(reports))
+        for page in pages:
             print(page, file=sys.stderr if self.json else sys.stdout)
         return 0
+
+    def _ranges(self, facts: Mapping[str, Any]) -> list[tuple[Bars, str | int | None, str | int | None]]:
+        """Bars of each instrument, and the range of them to trade.
+
+        Raises:
+          OSError, ValueError: as `load_again` and `load_all`, or a symbol that the run does not have.
+        """
+        if self.data:
+            return [(bars, self.start, self.end) for bars in load_all(self.data, self.read)]
+        found: list[tuple[Bars, str | int | None, str | int | None]] = []
+        every = load_again(facts)
+        for bars, test in zip(every, recorded_ranges(recorded(facts), "test"), strict=True):
+            if test is not None and self.read.symbol in (None, bars.symbol):
+                first, end = (given or test[name] for given, name in ((self.start, "first"), (self.end, "end")))
+                found.append((bars, first, end))
+        if not found:
+            known = [bars.symbol for bars in every]
+            raise ValueError(
+                f"the run has no test bars of {self.read.symbol}; it was trained on {', '.join(known)}"
+                f"{meant(str(self.read.symbol), known)}"
+            )
+        return found
 
 
 def key_of(seed: Any) -> jax.Array:
@@ -132,39 +154,13 @@ def _seen(facts: Mapping[str, Any], index: pd.Index[Any]) -> str | None:
     )
 
 
-def save(
-    report: BacktestReport,
-    files: Path,
-    page: Path,
-    history: Sequence[Mapping[str, Any]],
-    provenance: Mapping[str, Any],
-) -> Path:
-    """Writes a report.
-
-    Args:
-      report: of a backtest.
-      files: folder of the Parquet files and metrics.json.
-      page: folder of report.html.
-      history: rows of the training log.
-      provenance: what reproduces it.
-    Returns:
-      Path of report.html, or of the files where plotly is not installed.
-    """
-    report.save(files)
-    try:
-        return report.to_html(page / "report.html", training=history, provenance=provenance)
-    except ImportError as error:
-        print(f"no report.html: {error}", file=sys.stderr)
-        return files
-
-
 def reproduction(facts: Mapping[str, Any], command_line: str) -> dict[str, Any]:
     """What somebody needs to come to the same report."""
     data = facts.get("data") or {}
     known = {
         "command": command_line,
         "commit": facts.get("commit"),
-        "data": data.get("path") or "the bundled sample",
+        "data": data.get("path") or ", ".join(data.get("paths", [])) or "the bundled sample",
         "data_sha256": data.get("sha256"),
         "seed": facts.get("seed"),
         "feature_version": facts.get("feature_version"),

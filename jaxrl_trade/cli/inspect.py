@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from jaxrl_trade.cli.data import ReadFlags, load
+from jaxrl_trade.cli.data import ReadFlags, load_all
+
+if TYPE_CHECKING:
+    from jaxrl_trade.bars import Bars, LookaheadReport
 
 HISTORIES = 50  # truncated histories compared by --lookahead: each costs all features once
 
@@ -18,8 +21,8 @@ HISTORIES = 50  # truncated histories compared by --lookahead: each costs all fe
 class Inspect:
     """Says what is in a price file: rows kept and dropped, range, bar size, gaps, warnings."""
 
-    file: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="FILE")]]
-    """CSV (also compressed), Parquet, Arrow or JSON, or a folder of them."""
+    files: tyro.conf.Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FILE ...")]]
+    """CSV (also compressed), Parquet, Arrow or JSON, or folders of them; each instrument is reported."""
     read: ReadFlags = dataclasses.field(default_factory=ReadFlags)
     lookahead: bool = False
     """Recompute the features on truncated histories and compare; exit code 1 if one of them knows the future."""
@@ -31,14 +34,25 @@ class Inspect:
         del command_line
         from jaxrl_trade.bars import check_lookahead
 
-        bars = load(self.file, self.read.options())
-        check = check_lookahead(bars, HISTORIES) if self.lookahead else None
+        if not self.files:
+            raise ValueError(
+                "inspect needs a FILE: name at least one price file or folder (see jaxrl-trade inspect --help)"
+            )
+        every = load_all(self.files, self.read)
+        checks = [check_lookahead(bars, HISTORIES) if self.lookahead else None for bars in every]
+        found = [_as_dict(bars, check) for bars, check in zip(every, checks, strict=True)]
         if self.json:
-            found: dict[str, Any] = {"symbol": bars.symbol, "sha256": bars.sha256, **bars.report.as_dict()}
-            if check is not None:
-                found["lookahead"] = {**dataclasses.asdict(check), "ok": check.ok}
-            print(json.dumps(found, indent=2))
+            print(json.dumps(found[0] if len(found) == 1 else found, indent=2))
         else:
-            print("\n".join([*bars.report.lines(), f"symbol         {bars.symbol}", f"sha256         {bars.sha256}"]))
-            print("\n".join(check.lines()) if check is not None else "", end="\n" if check is not None else "")
-        return 0 if check is None or check.ok else 1
+            print("\n\n".join(_text(bars, check) for bars, check in zip(every, checks, strict=True)))
+        return 0 if all(check is None or check.ok for check in checks) else 1
+
+
+def _as_dict(bars: Bars, check: LookaheadReport | None) -> dict[str, Any]:
+    found = {"symbol": bars.symbol, "sha256": bars.sha256, **bars.report.as_dict()}
+    return found if check is None else {**found, "lookahead": {**dataclasses.asdict(check), "ok": check.ok}}
+
+
+def _text(bars: Bars, check: LookaheadReport | None) -> str:
+    lines = [*bars.report.lines(), f"symbol         {bars.symbol}", f"sha256         {bars.sha256}"]
+    return "\n".join(lines if check is None else [*lines, *check.lines()])

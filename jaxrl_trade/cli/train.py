@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import itertools
 import json
-import re
 import shlex
 import shutil
 import sys
@@ -17,10 +16,13 @@ from typing import Annotated, Any, ClassVar, Literal
 import tyro
 
 from jaxrl_trade import hosts
-from jaxrl_trade.cli.backtest import key_of, reproduction, save
-from jaxrl_trade.cli.data import Prepared, ReadFlags, load, load_again, prepare
+from jaxrl_trade.cli.backtest import key_of, reproduction
+from jaxrl_trade.cli.data import ReadFlags, load_all
 from jaxrl_trade.cli.flags import AccountFlags, DQNFlags, DQNRunFlags, PPOFlags, PPORunFlags, RewardFlags, flags_of
 from jaxrl_trade.cli.own import OwnFlags, try_parts
+from jaxrl_trade.cli.prepared import Prepared, load_again, prepare
+from jaxrl_trade.cli.reports import as_json as as_json_of
+from jaxrl_trade.cli.reports import folder_name, save_all, shown
 from jaxrl_trade.cli.scaling import ScalingFlags
 from jaxrl_trade.cli.trials import check_trials, count_trials
 from jaxrl_trade.config import AgentConfig, DQNConfig, PPOConfig
@@ -29,7 +31,6 @@ from jaxrl_trade.train.loop import TrainResult, train_agent
 from jaxrl_trade.train.run import check_parts, holds_run, load_config, own_features, read_facts, read_plan
 
 Preset = Literal["net", "plan"]
-LONGEST_NAME = 100  # characters of a run's folder, which begins with the instrument's name
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,10 +45,10 @@ class _Train:
     run_flags: ClassVar[type]
     hyper_flags: ClassVar[type]
 
-    data: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: the bundled sample)")] = (
-        None
-    )
-    """Price file: CSV (also compressed), Parquet, Arrow or JSON; or a folder of them."""
+    data: Annotated[
+        tuple[Path, ...], tyro.conf.arg(metavar="FILE ...", help_behavior_hint="(default: the bundled sample)")
+    ] = ()
+    """Price files: CSV (also compressed), Parquet, Arrow or JSON; or folders of them. Of several instruments, all are learnt."""
     read: ReadFlags = dataclasses.field(default_factory=ReadFlags)
     out: Annotated[
         Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="(default: a fresh one in runs/)")
@@ -115,14 +116,14 @@ class _Train:
         with hosts.together():
             config, options, key = self.config(), self.read.options(), key_of(self.seed)
             check_trials(self.trials)
-            prepared = prepare(load(self.data, options), self.own.features_by())
+            prepared = prepare(load_all(self.data, self.read), self.own.features_by())
             if hosts.is_first():
                 print("\n".join(prepared.lines()), file=sys.stderr if self.json else sys.stdout, flush=True)
             prepared.markets["train"].valid_starts(config.env.episode_length)  # before there is a folder
             try_parts(config, prepared.markets["train"])
         facts = {"command": command_line, "seed": self.seed, "data": prepared.facts(self.data, options)}
-        with _run_folder(self.out, f"{self.agent}-{prepared.bars.symbol}-{self.preset}") as folder:
-            facts["trials"] = self.trials or hosts.from_first(lambda: count_trials(folder, prepared.bars.sha256))
+        with _run_folder(self.out, f"{self.agent}-{prepared.name}-{self.preset}") as folder:
+            facts["trials"] = self.trials or hosts.from_first(lambda: count_trials(folder, prepared.sha256))
             result = train_agent(
                 prepared.markets["train"],
                 config,
@@ -180,8 +181,10 @@ class Resume:
     """Folder of the run."""
     updates: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: as planned)")] = None
     """Updates in all, to go further than planned; the schedules keep the length that the run began with."""
-    data: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: as the run began)")] = None
-    """Where the run's price file is now, if it was moved."""
+    data: Annotated[
+        tuple[Path, ...], tyro.conf.arg(metavar="FILE ...", help_behavior_hint="(default: as the run began)")
+    ] = ()
+    """Where the run's price files are now, if they were moved."""
     checkpoint_every: Annotated[
         int | None, tyro.conf.arg(metavar="UPDATES", help_behavior_hint="(default: as before)")
     ] = None
@@ -227,23 +230,33 @@ def _finish(result: TrainResult, prepared: Prepared, config: AgentConfig, folder
         if as_json:
             print(json.dumps(found, indent=2))
         return 130 if result.stopped_by == "SIGINT" else 0
-    test, facts = prepared.ranges["test"], read_facts(folder)
-    report = backtest(
-        result.policy,
-        prepared.bars,
-        config,
-        test.first,
-        test.end,
-        checkpoint=str(result.choice),
-        seed=facts["seed"],
-        trials=facts.get("trials", 1),
-    )
-    page = save(report, folder / "test", folder, result.history, reproduction(facts, str(facts.get("command", ""))))
+    facts = read_facts(folder)
+    reports = {
+        each.bars.symbol: backtest(
+            result.policy,
+            each.bars,
+            config,
+            test.first,
+            test.end,
+            checkpoint=str(result.choice),
+            seed=facts["seed"],
+            trials=facts.get("trials", 1),
+        )
+        for each in prepared.instruments
+        if (test := each.ranges["test"]) is not None
+    }
+    source = reproduction(facts, str(facts.get("command", "")))
+    pages = save_all(reports, folder / "test", folder, result.history, source)
     if as_json:
-        print(json.dumps({**found, "report": str(page), "test": report.as_dict()}, indent=2))
+        names = [str(page) for page in pages]
+        print(
+            json.dumps(
+                {**found, "report": names[0] if len(names) == 1 else names, "test": as_json_of(reports)}, indent=2
+            )
+        )
     else:
-        print(report.summary())
-        print(page)
+        print(shown(reports))
+        print("\n".join(map(str, pages)))
     return 0
 
 
@@ -260,7 +273,7 @@ def _run_folder(given: Path | None, name: str) -> Iterator[Path]:
 
 def fresh_folder(name: str) -> Path:
     """runs/NAME, or the first of runs/NAME-2, runs/NAME-3, ... that does not exist; made, so that nobody else takes it."""
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", name).lower()[:LONGEST_NAME]
+    name = folder_name(name)
     for i in itertools.count(1):
         folder = Path("runs") / (name if i == 1 else f"{name}-{i}")
         try:

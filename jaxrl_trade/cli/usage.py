@@ -24,6 +24,7 @@ EXAMPLES: dict[tuple[str, ...], tuple[tuple[str, str], ...]] = {
     ("train", "ppo"): (
         ("train ppo", "the bundled hourly EURUSD bars of 2017: three to four minutes on two CPU cores"),
         ("train ppo --data btc.csv --out runs/btc", "your own prices"),
+        ("train ppo --data prices/", "every instrument of a folder; or several files, or --all-symbols of one"),
         ("train ppo --data btc.csv --n-episodes 512 --updates 400 --compute-dtype bfloat16", "what a GPU can take"),
         ("train ppo --data btc.csv --leverage 2 --spread 0.0002 --long-only", "another account"),
         ("train ppo --data btc.csv --reward my.py:reward --network my.py:Net", "parts of your own"),
@@ -64,7 +65,7 @@ def usage(commands: Mapping[tuple[str, ...], tuple[str, str]]) -> str:
     start = (
         EXAMPLES["inspect",][0],
         *EXAMPLES["train", "ppo"][:2],
-        EXAMPLES["train", "ppo"][5],
+        EXAMPLES["train", "ppo"][6],
         *EXAMPLES["backtest",][:2],
     )
     return "\n".join(

@@ -13,9 +13,10 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from jaxrl_trade.cli.backtest import key_of, reproduction
-from jaxrl_trade.cli.data import ReadFlags, check_features, load
+from jaxrl_trade.cli.data import ReadFlags, load
 from jaxrl_trade.cli.flags import AccountFlags, DQNFlags, DQNRunFlags, PPOFlags, PPORunFlags, RewardFlags
 from jaxrl_trade.cli.own import OwnFlags
+from jaxrl_trade.cli.prepared import check_features
 from jaxrl_trade.cli.train import Preset, TrainDQN, TrainPPO, fresh_folder
 from jaxrl_trade.cli.trials import check_trials
 from jaxrl_trade.config import AgentConfig

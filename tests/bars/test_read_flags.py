@@ -8,7 +8,8 @@ import pytest
 import tyro
 
 from jaxrl_trade.bars import Bars, LoadOptions
-from jaxrl_trade.cli.data import ReadFlags, load, load_again, recorded
+from jaxrl_trade.cli.data import ReadFlags, load
+from jaxrl_trade.cli.prepared import load_again, recorded
 from tests.bars.builders import random_frame
 from tests.bars.vendor_files import AMBIGUOUS
 
@@ -56,7 +57,7 @@ def test_bars_adjusted_for_splits_are_read_again_as_a_run_recorded_them(tmp_path
     place = {"first": 0, "end": 2, "start_time": "", "last_time": ""}
     data = {"path": str(tmp_path / "p.csv"), "options": flags("--adjust"), "sha256": bars.sha256}
     data["splits"] = dict.fromkeys(("train", "validation", "test"), place)
-    assert load_again({"data": data}).sha256 == bars.sha256
+    assert [again.sha256 for again in load_again({"data": data})] == [bars.sha256]
     with pytest.raises(ValueError, match=r"no usable options\.undo"):
         recorded({"data": {**data, "options": {"undo": True}}})
 
