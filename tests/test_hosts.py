@@ -56,6 +56,15 @@ def test_the_command_line_wants_a_coordinator(words, resume, capsys):
     )
 
 
+@pytest.mark.parametrize(("tasks", "is_told"), [("4", True), ("1", False)])
+def test_tasks_of_a_cluster_that_were_not_brought_together_are_told(tasks, is_told, monkeypatch, capsys):
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", tasks)
+    assert main(["train", "ppo", "--seed", "-1"]) == 2
+    note = "note: SLURM runs this command 4 times, each a run of its own; --coordinator auto makes them one"
+    assert (capsys.readouterr().err.splitlines()[0] == note) == is_told
+
+
 def test_a_process_alone_is_told_what_it_says():
     assert (hosts.count(), hosts.is_first()) == (1, True)
     value = object()  # not even JSON

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import sys
 from typing import Annotated, Literal
 
 import tyro
@@ -44,3 +46,8 @@ class ScalingFlags:
                     f"{flag} {value} says which of several processes this is, but not where they meet; add --coordinator "
                     "HOST:PORT of process 0"
                 )
+        if os.environ.get("SLURM_PROCID") == "0" and (tasks := os.environ.get("SLURM_STEP_NUM_TASKS", "1")) != "1":
+            print(
+                f"note: SLURM runs this command {tasks} times, each a run of its own; --coordinator auto makes them one",
+                file=sys.stderr,
+            )

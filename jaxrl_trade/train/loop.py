@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_trade import hosts
-from jaxrl_trade.agents import Origin, Policy
+from jaxrl_trade.agents import Origin
 from jaxrl_trade.config import AgentConfig, DQNConfig, PPOConfig
 from jaxrl_trade.market import Market
 from jaxrl_trade.scale.modes import share_of
@@ -23,13 +23,13 @@ from jaxrl_trade.train import run as runs
 from jaxrl_trade.train import session as sessions
 from jaxrl_trade.train.agent import agent_of
 from jaxrl_trade.train.arguments import check_alike, check_config, check_key, check_market
-from jaxrl_trade.train.choice import Choice
 from jaxrl_trade.train.config_json import config_to_dict
 from jaxrl_trade.train.files import locked
 from jaxrl_trade.train.logs import MetricsLog, Row
 from jaxrl_trade.train.placement import Devices, check_devices
 from jaxrl_trade.train.progress import Progress
 from jaxrl_trade.train.provenance import device, is_cpu_only, key_words, market_digest, versions
+from jaxrl_trade.train.result import NonFiniteError, TrainResult
 from jaxrl_trade.train.run import load_policy
 from jaxrl_trade.train.session import Session
 from jaxrl_trade.train.signals import stop_on_signals
@@ -37,48 +37,6 @@ from jaxrl_trade.train.signals import stop_on_signals
 __all__ = ["NonFiniteError", "TrainResult", "load_policy", "train_agent", "train_dqn", "train_ppo"]
 
 Array = jax.Array
-
-
-class NonFiniteError(FloatingPointError):
-    """Training met a NaN or an infinity.
-
-    Attributes:
-      update: the update it came in, counted from 1.
-      env_steps: environment steps taken by the end of it.
-      term: what was not finite first.
-      checkpoint: folder of the last good checkpoint, or None.
-    """
-
-    def __init__(self, update: int, env_steps: int, term: str, checkpoint: Path | None) -> None:
-        self.update, self.env_steps, self.term, self.checkpoint = update, env_steps, term, checkpoint
-        saved = f"the last good checkpoint is {checkpoint}" if checkpoint else "no checkpoint was written before it"
-        super().__init__(
-            f"NaN or infinity in the {term} at update {update} (environment step {env_steps:,}); {saved}. "
-            "A lower learning_rate, or features without extremes, usually helps"
-        )
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class TrainResult:
-    """What training gives.
-
-    Attributes:
-      params: the last weights.
-      policy: the chosen weights' policy: best on validation after costs, else the last.
-      choice: which those are; `str(choice)` says it in words.
-      state: all that a further update needs.
-      history: a row of numbers by name for each update, as in metrics.jsonl.
-      folder: of the run, or None.
-      stopped_by: "SIGINT" or "SIGTERM" if that ended the run early.
-    """
-
-    params: Any
-    policy: Policy
-    choice: Choice
-    state: Any
-    history: list[Row]
-    folder: Path | None
-    stopped_by: str | None
 
 
 class Options(TypedDict, total=False):
