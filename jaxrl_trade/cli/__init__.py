@@ -24,6 +24,7 @@ from typing import Any
 from jaxrl_trade import spelling
 from jaxrl_trade.cli import compile_cache
 from jaxrl_trade.cli.usage import PROGRAM, examples, usage
+from jaxrl_trade.patience import working
 
 MISTAKE, FAULT, INTERRUPTED, UNREAD = 2, 70, 130, 141
 # words -> where its class is, and what --help says of it
@@ -144,7 +145,8 @@ def _command(argv: list[str]) -> tuple[tuple[str, ...], Any]:
     for words, (place, _) in COMMANDS.items():
         if tuple(argv[: len(words)]) == words:
             module, name = place.split(":")
-            return words, getattr(importlib.import_module(module), name)
+            with working("starting"):
+                return words, getattr(importlib.import_module(module), name)
     known = [" ".join(words) for words in COMMANDS]
     whole = spelling.nearest(" ".join(argv[:2]), known) if len(argv) > 1 else None
     first = spelling.nearest(argv[0], {words[0] for words in COMMANDS})

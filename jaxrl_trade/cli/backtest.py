@@ -14,7 +14,7 @@ import tyro
 
 from jaxrl_trade.cli.data import ReadFlags, load_all
 from jaxrl_trade.cli.prepared import load_again, recorded, recorded_ranges
-from jaxrl_trade.cli.reports import as_json, save_all, shown
+from jaxrl_trade.cli.reports import as_json, backtest_each, save_all, shown
 from jaxrl_trade.cli.trials import check_trials
 from jaxrl_trade.spelling import meant
 
@@ -57,28 +57,22 @@ class Backtest:
 
     def run(self, command_line: str) -> int:
         """Prints the table and the verdict; the exit code."""
-        from jaxrl_trade.backtesting import backtest
         from jaxrl_trade.train.logs import read_metrics
         from jaxrl_trade.train.run import load_choice, load_config, load_policy, read_facts
 
         key = key_of(self.seed)
         check_trials(self.trials)
         policy, config, facts = load_policy(self.folder), load_config(self.folder), read_facts(self.folder)
-        reports = {
-            bars.symbol: backtest(
-                policy,
-                bars,
-                config,
-                start,
-                end,
-                greedy=not self.sampled,
-                key=key if self.sampled else None,
-                checkpoint=str(load_choice(self.folder)),
-                seed=self.seed,
-                trials=self.trials or (1 if self.data else facts.get("trials", 1)),
-            )
-            for bars, start, end in self._ranges(facts)
-        }
+        reports = backtest_each(
+            policy,
+            config,
+            self._ranges(facts),
+            greedy=not self.sampled,
+            key=key if self.sampled else None,
+            checkpoint=str(load_choice(self.folder)),
+            seed=self.seed,
+            trials=self.trials or (1 if self.data else facts.get("trials", 1)),
+        )
         pages = []
         if self.out is not None:
             history = read_metrics(self.folder / "metrics.jsonl")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from jaxrl_trade.patience import working
+
 if TYPE_CHECKING:
     from jaxrl_trade.bars import Bars
 
@@ -64,7 +66,8 @@ def load(path: Path | None, options: dict[str, Any]) -> Bars:
     from jaxrl_trade.bars import load_bars, sample_bars
 
     if path is not None:
-        return load_bars(path, **options)
+        with working(f"reading {path}"):
+            return load_bars(path, **options)
     if given := [name for name, value in options.items() if value is not None]:
         raise ValueError(f"{', '.join(given)} says how to read a file, but no --data was given")
     return sample_bars()
@@ -86,4 +89,5 @@ def load_all(paths: Sequence[Path], read: ReadFlags) -> list[Bars]:
     if len(paths) < 2 and (options["symbol"] is not None or not paths or not (read.all_symbols or paths[0].is_dir())):
         return [load(paths[0] if paths else None, options)]
     symbol = options.pop("symbol")
-    return load_instruments(paths, None if symbol is None else [symbol], **options)
+    with working(f"reading {', '.join(map(str, paths[:3]))}{' and more' * (len(paths) > 3)}"):
+        return load_instruments(paths, None if symbol is None else [symbol], **options)

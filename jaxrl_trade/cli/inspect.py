@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from jaxrl_trade.cli.data import ReadFlags, load_all
+from jaxrl_trade.patience import working
 
 if TYPE_CHECKING:
     from jaxrl_trade.bars import Bars, LookaheadReport
@@ -32,20 +33,26 @@ class Inspect:
     def run(self, command_line: str) -> int:
         """Prints the report; the exit code."""
         del command_line
-        from jaxrl_trade.bars import check_lookahead
-
         if not self.files:
             raise ValueError(
                 "inspect needs a FILE: name at least one price file or folder (see jaxrl-trade inspect --help)"
             )
         every = load_all(self.files, self.read)
-        checks = [check_lookahead(bars, HISTORIES) if self.lookahead else None for bars in every]
+        checks = [self._check(bars) for bars in every]
         found = [_as_dict(bars, check) for bars, check in zip(every, checks, strict=True)]
         if self.json:
             print(json.dumps(found[0] if len(found) == 1 else found, indent=2))
         else:
             print("\n\n".join(_text(bars, check) for bars, check in zip(every, checks, strict=True)))
         return 0 if all(check is None or check.ok for check in checks) else 1
+
+    def _check(self, bars: Bars) -> LookaheadReport | None:
+        from jaxrl_trade.bars import check_lookahead
+
+        if not self.lookahead:
+            return None
+        with working(f"computing the features of {bars.symbol} again on {HISTORIES} truncated histories"):
+            return check_lookahead(bars, HISTORIES)
 
 
 def _as_dict(bars: Bars, check: LookaheadReport | None) -> dict[str, Any]:

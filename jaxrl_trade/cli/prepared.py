@@ -15,6 +15,7 @@ import numpy as np
 from jaxrl_trade.cli.data import ReadFlags, load
 from jaxrl_trade.market import Market, split
 from jaxrl_trade.parts import Part
+from jaxrl_trade.patience import working
 
 if TYPE_CHECKING:
     from jaxrl_trade.bars import Bars
@@ -131,7 +132,8 @@ def prepare(bars: Sequence[Bars], features_by: Part | None = None) -> Prepared:
         )
     if features_by is not None:
         check_features(bars[0], features_by)
-    whole = Market.from_bars(bars, features_by)
+    with working(f"computing features of {sum(map(len, bars)):,} bars"):
+        whole = Market.from_bars(bars, features_by)
     firsts, lasts = np.asarray(whole.segments).T
     skipped = [len(each) - int(n) for each, n in zip(bars, lasts - firsts + 1, strict=True)]
     embargo = max(embargo, *skipped)
@@ -153,7 +155,8 @@ def check_features(bars: Bars, features_by: Part) -> None:
     from jaxrl_trade.bars import check_lookahead
     from jaxrl_trade.bars import features_by as by
 
-    report = check_lookahead(bars, HISTORIES, functools.partial(by, features_by), since=_look_back())
+    with working(f"computing {features_by} again on {HISTORIES} truncated histories"):
+        report = check_lookahead(bars, HISTORIES, functools.partial(by, features_by), since=_look_back())
     if not report.ok:
         raise ValueError(f"{features_by} knows the future: {report.lines()[0]}")
 
@@ -173,7 +176,8 @@ def load_again(facts: Mapping[str, Any], paths: Sequence[Path] = ()) -> list[Bar
     saved = recorded(facts)
     if "instruments" in saved:
         options = {name: value for name, value in saved["options"].items() if name != "symbol"}
-        found = load_instruments(list(paths) or saved["paths"], list(saved["instruments"]), **options)
+        with working("reading the run's price files"):
+            found = load_instruments(list(paths) or saved["paths"], list(saved["instruments"]), **options)
         wanted = [record["sha256"] for record in saved["instruments"].values()]
     else:
         places = list(paths) or ([Path(saved["path"])] if saved["path"] else [])

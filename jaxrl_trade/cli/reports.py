@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jaxrl_trade.patience import working
+
 if TYPE_CHECKING:
     from jaxrl_trade.backtesting import BacktestReport
+    from jaxrl_trade.bars import Bars
+    from jaxrl_trade.config import AgentConfig
 
 Reports = Mapping[str, "BacktestReport"]  # by symbol
 LONGEST_NAME = 100  # characters of a folder
@@ -59,6 +63,25 @@ def save_all(
     ]
 
 
+def backtest_each(
+    policy: Any, config: AgentConfig, ranges: Iterable[tuple[Bars, Any, Any]], **options: Any
+) -> dict[str, BacktestReport]:
+    """A backtest of each instrument, by symbol.
+
+    Args:
+      policy, config: of a run.
+      ranges: bars, and the start and end of the range to trade.
+      options: of `backtest`.
+    """
+    from jaxrl_trade.backtesting import backtest
+
+    reports = {}
+    for bars, start, end in ranges:
+        with working(f"backtesting on {bars.symbol}"):
+            reports[bars.symbol] = backtest(policy, bars, config, start, end, **options)
+    return reports
+
+
 def folder_name(text: str) -> str:
     """A text as the name of a folder."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).lower()[:LONGEST_NAME]
@@ -71,9 +94,10 @@ def _save(
     history: Sequence[Mapping[str, Any]],
     provenance: Mapping[str, Any],
 ) -> Path:
-    report.save(files)
     try:
-        return report.to_html(page / "report.html", training=history, provenance=provenance)
+        with working(f"writing the report on {report.symbol}"):
+            report.save(files)
+            return report.to_html(page / "report.html", training=history, provenance=provenance)
     except ImportError as error:
         print(f"no report.html: {error}", file=sys.stderr)
         return files

@@ -22,7 +22,7 @@ from jaxrl_trade.cli.flags import AccountFlags, DQNFlags, DQNRunFlags, PPOFlags,
 from jaxrl_trade.cli.own import OwnFlags, try_parts
 from jaxrl_trade.cli.prepared import Prepared, load_again, prepare
 from jaxrl_trade.cli.reports import as_json as as_json_of
-from jaxrl_trade.cli.reports import folder_name, save_all, shown
+from jaxrl_trade.cli.reports import backtest_each, folder_name, save_all, shown
 from jaxrl_trade.cli.scaling import ScalingFlags
 from jaxrl_trade.cli.trials import check_trials, count_trials
 from jaxrl_trade.config import AgentConfig, DQNConfig, PPOConfig
@@ -219,8 +219,6 @@ class Resume:
 
 def _finish(result: TrainResult, prepared: Prepared, config: AgentConfig, folder: Path, as_json: bool) -> int:
     """The backtest on the test bars and its report; or how to resume, when somebody stopped the training."""
-    from jaxrl_trade.backtesting import backtest
-
     found: dict[str, Any] = {"run": str(folder), "updates": result.choice.updates, "stopped_by": result.stopped_by}
     if result.stopped_by is not None:
         print(
@@ -231,20 +229,15 @@ def _finish(result: TrainResult, prepared: Prepared, config: AgentConfig, folder
             print(json.dumps(found, indent=2))
         return 130 if result.stopped_by == "SIGINT" else 0
     facts = read_facts(folder)
-    reports = {
-        each.bars.symbol: backtest(
-            result.policy,
-            each.bars,
-            config,
-            test.first,
-            test.end,
-            checkpoint=str(result.choice),
-            seed=facts["seed"],
-            trials=facts.get("trials", 1),
-        )
-        for each in prepared.instruments
-        if (test := each.ranges["test"]) is not None
-    }
+    tests = [(each.bars, each.ranges["test"]) for each in prepared.instruments]
+    reports = backtest_each(
+        result.policy,
+        config,
+        [(bars, test.first, test.end) for bars, test in tests if test is not None],
+        checkpoint=str(result.choice),
+        seed=facts["seed"],
+        trials=facts.get("trials", 1),
+    )
     source = reproduction(facts, str(facts.get("command", "")))
     pages = save_all(reports, folder / "test", folder, result.history, source)
     if as_json:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 from jaxrl_trade.backtesting.folds import Fold, Stretch, plan_folds
 from jaxrl_trade.config import AgentConfig
 from jaxrl_trade.market import Market
+from jaxrl_trade.patience import working
 from jaxrl_trade.train import run as runs
 from jaxrl_trade.train.arguments import check_key
 from jaxrl_trade.train.choice import WEIGHTS, load_choice
@@ -116,7 +118,8 @@ def walk_forward(
                     quiet,
                 )
             )
-    return walk_forward_report(policies, plan, bars, config, trials)
+    with contextlib.nullcontext() if quiet else working("backtesting all folds"):
+        return walk_forward_report(policies, plan, bars, config, trials)
 
 
 def window(market: Market, stretch: Stretch) -> Market:
