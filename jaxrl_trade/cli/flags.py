@@ -1,15 +1,19 @@
-"""The flags of training, a dataclass for each group in `--help`. Names and meaning are the config's; so are the defaults."""
+"""The flags of training, a dataclass for each group in `--help`. Names and meaning are the config's; so are the defaults.
+
+What a sweep may vary without another compilation has the type `Value`: a number for a run, several for a sweep.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import tyro
 
 from jaxrl_trade.config import ComputeDtype, Fill, RewardBase, Schedule, Sizing, TimeLimit
 
 Flags = TypeVar("Flags")
+Value = TypeVar("Value", float, tuple[float, ...])
 
 
 def flags_of(kind: type[Flags], source: Any) -> Flags:
@@ -46,24 +50,24 @@ class PPORunFlags:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PPOFlags:
+class PPOFlags(Generic[Value]):
     """PPO."""
 
-    learning_rate: float
+    learning_rate: Value
     """Of actor and critic (Adam)."""
-    curiosity_learning_rate: float
+    curiosity_learning_rate: Value
     """Of the curiosity model (Adam)."""
-    clip: float
+    clip: Value
     """Of the probability ratio."""
-    entropy_coef: float
+    entropy_coef: Value
     """Weight of the entropy bonus."""
-    value_coef: float
+    value_coef: Value
     """Weight of the value loss."""
-    max_grad_norm: float
+    max_grad_norm: Value
     """Global norm, for actor and critic each."""
-    gamma: float
+    gamma: Value
     """Discount per bar."""
-    gae_lambda: float
+    gae_lambda: Value
     """Of the advantages, per bar."""
 
 
@@ -98,48 +102,48 @@ class DQNRunFlags:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DQNFlags:
+class DQNFlags(Generic[Value]):
     """DQN."""
 
-    learning_rate: float
+    learning_rate: Value
     """Of the dueling network (Adam)."""
-    curiosity_learning_rate: float
+    curiosity_learning_rate: Value
     """Of the curiosity model (Adam)."""
-    max_grad_norm: float
+    max_grad_norm: Value
     """Global norm."""
-    gamma: float
+    gamma: Value
     """Discount per bar."""
-    tau: float
+    tau: Value
     """How far the target network goes towards the online one, per gradient step."""
-    priority_exponent: float
+    priority_exponent: Value
     """0 replays uniformly, 1 in proportion to the TD error."""
-    importance_start: float
+    importance_start: Value
     """Exponent of the importance weights, at the beginning."""
-    importance_end: float
+    importance_end: Value
     """And at the end."""
-    epsilon_start: float
+    epsilon_start: Value
     """Probability of a random action, at the beginning."""
-    epsilon_end: float
+    epsilon_end: Value
     """And once it has fallen."""
-    epsilon_fraction: float
+    epsilon_fraction: Value
     """Of the updates, over which it falls."""
     huber_delta: float
     """Reward units beyond which the loss is linear."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RewardFlags:
+class RewardFlags(Generic[Value]):
     """Weights of the reward's parts; 1000 is one unit of log return."""
 
-    barrier_scale: float
+    barrier_scale: Value
     """Of the triple barrier."""
-    diversity_scale: float
+    diversity_scale: Value
     """Of the penalty for always doing the same."""
-    curiosity_scale: float
+    curiosity_scale: Value
     """Of the curiosity bonus."""
-    curiosity_max_reward: float
+    curiosity_max_reward: Value
     """Cap of the curiosity bonus."""
-    risk_weight: float
+    risk_weight: Value
     """Of the drawdown."""
 
 

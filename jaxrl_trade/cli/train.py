@@ -77,7 +77,7 @@ class _Train:
     """The defaults of all flags below: costs count, or the figures of the original plan."""
     training: Any
     hypers: Any
-    reward: RewardFlags
+    reward: RewardFlags[float]
     account: AccountFlags
 
     @classmethod
@@ -152,7 +152,7 @@ class TrainPPO(_Train):
     run_flags, hyper_flags = PPORunFlags, PPOFlags
 
     training: PPORunFlags
-    hypers: PPOFlags
+    hypers: PPOFlags[float]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -170,7 +170,7 @@ class TrainDQN(_Train):
     run_flags, hyper_flags = DQNRunFlags, DQNFlags
 
     training: DQNRunFlags
-    hypers: DQNFlags
+    hypers: DQNFlags[float]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

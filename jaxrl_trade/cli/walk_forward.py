@@ -63,7 +63,7 @@ class _WalkForward:
     """The defaults of all flags below: costs count, or the figures of the original plan."""
     training: Any
     hypers: Any
-    reward: RewardFlags
+    reward: RewardFlags[float]
     account: AccountFlags
 
     @classmethod
@@ -138,7 +138,7 @@ class WalkForward(_WalkForward):
     """
 
     training: PPORunFlags
-    hypers: PPOFlags
+    hypers: PPOFlags[float]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -146,7 +146,7 @@ class _WalkForwardDQN(_WalkForward):
     __doc__ = WalkForward.__doc__
 
     training: DQNRunFlags
-    hypers: DQNFlags
+    hypers: DQNFlags[float]
 
 
 def _page(report: Any, folder: Path, provenance: dict[str, Any]) -> Path:
