@@ -145,3 +145,11 @@ def test_tiles_are_powers_of_two_for_any_number_of_lanes(products):
         tiles = choose_tiles(lanes, products)
         assert all(size & (size - 1) == 0 for size in (tiles.lanes, tiles.warps, tiles.columns))
         assert tiles.columns >= 16  # the shortest side of a product on the tensor cores
+
+
+@pytest.mark.parametrize("products", ["float32", "tf32", "bfloat16"])
+def test_many_rollouts_at_once_fill_a_gpu_with_larger_tiles_that_each_can_fill(products):
+    assert choose_tiles(128, products, copies=64).lanes > choose_tiles(128, products).lanes
+    for lanes in (1, 8, 32, 100, 128):
+        for copies in (2, 64, 1000):
+            assert choose_tiles(lanes, products, copies).lanes <= max(lanes, 8)
