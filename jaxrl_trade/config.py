@@ -23,7 +23,7 @@ N_PORTFOLIO = 3  # account values of an observation: equity / initial_capital, p
 Fill = Literal["close", "next_open"]
 RewardBase = Literal["directional", "equity"]
 TimeLimit = Literal["terminal", "bootstrap"]
-Sizing = Literal["units", "leverage"]
+Sizing = Literal["units", "leverage", "equity"]
 ComputeDtype = Literal["float32", "tf32", "bfloat16"]
 Backend = Literal["auto", "pallas", "interpret", "xla"]
 Schedule = Literal["constant", "linear", "cosine"]
@@ -135,10 +135,11 @@ class EnvConfig:
     )
     time_limit: TimeLimit = "terminal"  # at truncation: no bootstrap, or V of the observation before the reset
     sizing: Sizing = (
-        "units"  # max_position units throughout, or leverage x initial_capital at each episode's first close
+        # max_position units throughout; leverage x initial_capital at each episode's first close, or x the equity at each close
+        "units"
     )
     max_position: float = 1.0  # units of the instrument, with sizing "units"
-    leverage: float = 1.0  # multiple of initial_capital, with sizing "leverage"
+    leverage: float = 1.0  # multiple of initial_capital with sizing "leverage", of the equity with "equity"
     initial_capital: float = 1_000_000.0  # currency
     spread: float = 1e-4  # fraction of the price: one basis point
     reserve_fraction: float | None = 0.20  # of initial_capital, kept in cash; None switches the reserve off

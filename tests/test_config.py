@@ -119,7 +119,7 @@ def test_a_table_gives_one_device_array_per_column():
     ("settings", "message"),
     [
         ({"fill": "open"}, r"fill = 'open'.*'close', 'next_open'"),
-        ({"sizing": "shares"}, r"sizing = 'shares'.*'units', 'leverage'"),
+        ({"sizing": "shares"}, r"sizing = 'shares'.*'units', 'leverage', 'equity'"),
         ({"reward_base": None}, r"reward_base = None"),
         ({"time_limit": "ignore"}, r"time_limit = 'ignore'"),
         ({"episode_length": 0}, r"episode_length = 0.*at least 1"),

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from jaxrl_trade.agents.origin import Origin
 from jaxrl_trade.config import EnvConfig
-from jaxrl_trade.env.account import NO_TRADE
+from jaxrl_trade.env.account import NO_TRADE, equity_floor
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,10 +71,12 @@ class Holding:
           ValueError: something else than finite numbers, or a capital or max_position not above 0.
         """
         capital = _number("capital", env.initial_capital if self.capital is None else self.capital, above=0.0)
-        full = env.max_position if env.sizing == "units" else env.leverage * capital / close
+        equity = _number("equity", capital if self.equity is None else self.equity)
+        basis = {"leverage": capital, "equity": max(equity, equity_floor(env) * capital / env.initial_capital)}
+        full = env.max_position if env.sizing == "units" else env.leverage * basis[env.sizing] / close
         return (
             _number("position", self.position),
-            _number("equity", capital if self.equity is None else self.equity),
+            equity,
             capital,
             _number("max_position", full if self.max_position is None else self.max_position, above=0.0),
         )
@@ -120,7 +122,8 @@ def decide(
         features = last_features(history.prices, history.ns.astype("datetime64[ns]"))
     else:
         features = features_by(origin.features_by, _bars_of(bars, HISTORY)).values[-1]
-    account = [equity / capital, min(max(position / size, -1.0), 1.0), env.spread]
+    share = position / size if env.sizing == "equity" else min(max(position / size, -1.0), 1.0)
+    account = [equity / capital, share, env.spread]
     obs = np.append(features, account).astype(np.float32)
     logits = np.asarray(_logits(policy.apply, policy.params, obs[None]))[0]
     if np.isnan(logits).any():

@@ -60,7 +60,7 @@ class Policy:
           equity: currency, cash + position x newest close; None is `capital`.
           capital: currency that the account began with, which the policy sees as an equity of 1; None is the run's initial_capital.
             The backtest renews it every `episode_length` bars from the equity: so should a long session.
-          max_position: units of a full position; None sizes it afresh at the newest close, as an episode's beginning does.
+          max_position: units of a full position; None sizes it at the newest close, by the config's rule.
           now: the present, UTC where it names no zone, to refuse a stale history; None does not check.
           max_age: how much older than `now` the newest bar may be; None is just below two bars. Longer where the market was closed.
           allow_gaps: takes steps between bars that the bars trained on never made.

@@ -118,8 +118,10 @@ def observe(state: State, bar: Bar, config: EnvConfig) -> tuple[State, Array]:
     account = state.account
     equity = account.cash + account.position * close
     equity, position = accounts.portfolio(equity, account.position, account.max_position, config)
-    # a renewal may leave a short larger than the new max_position: an episode never showed the policy more than all of it
-    return state, observation(bar.features, equity, jnp.clip(position, -1.0, 1.0), config).astype(jnp.float32)
+    if config.sizing != "equity":
+        # a renewal may leave a short larger than the new max_position: an episode never showed the policy more than all of it
+        position = jnp.clip(position, -1.0, 1.0)
+    return state, observation(bar.features, equity, position, config).astype(jnp.float32)
 
 
 def trade(

@@ -154,11 +154,11 @@ class AccountFlags:
     initial_capital: float
     """Currency."""
     sizing: Sizing
-    """Largest position: in units, or a multiple of the capital."""
+    """Largest position: in units, a multiple of the initial capital, or of the equity at each close."""
     max_position: float
     """Units, with sizing units."""
     leverage: float
-    """Multiple of the capital, with sizing leverage."""
+    """Multiple of the capital with sizing leverage, of the equity with equity."""
     spread: float
     """Fraction of the price."""
     fill: Fill

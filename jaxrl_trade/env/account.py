@@ -18,6 +18,7 @@ from jaxrl_trade.market import BarPrices
 Array = jax.Array
 
 NO_TRADE = 1e-6  # fraction of max_position below which a wanted trade is no trade
+EQUITY_FLOOR = 0.001  # of initial_capital: keeps what divides by the equity finite near ruin
 FLAT = 0.01  # fraction of max_position below which a position is flat
 
 
@@ -70,6 +71,21 @@ def episode_size(close: Array, config: EnvConfig) -> Array | float:
     return config.max_position if config.sizing == "units" else config.leverage * config.initial_capital / close
 
 
+def size_at(equity: Array, close: Array, max_position: Array, config: EnvConfig) -> Array:
+    """max_position, units, at a close within an episode: what it was, or the leverage on the equity there.
+
+    Of a ruined account it is that of the floor, so that nothing is divided by 0.
+    """
+    if config.sizing != "equity":
+        return max_position
+    return config.leverage * jnp.maximum(equity, equity_floor(config)) / close
+
+
+def equity_floor(config: EnvConfig) -> float:
+    """The least equity, currency, that anything is divided by: max(ruin_fraction, 0.001) initial_capital."""
+    return max(config.ruin_fraction, EQUITY_FLOOR) * config.initial_capital
+
+
 def advance(
     account: Account, execution: Execution, prices: BarPrices, config: EnvConfig
 ) -> tuple[Account, StepOutcome]:
@@ -100,7 +116,7 @@ def advance(
         cash=cash,
         position=position,
         entry_price=_entry_price(account, position, trade, price, opens, is_flat),
-        max_position=account.max_position,
+        max_position=size_at(equity_after, prices.next_close, account.max_position, config),
         cumulative_costs=account.cumulative_costs + cost,
         barrier=checked,
     )

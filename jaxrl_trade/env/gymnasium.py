@@ -148,7 +148,10 @@ class _Rules:
     def observation_space(self) -> gymnasium.spaces.Box:
         """What the market's features reach; equity without bounds, position within its own, spread."""
         features = np.asarray(self.market.features)
-        most, position = np.finfo(features.dtype).max, 1.0 + ROUNDING
+        most = np.finfo(features.dtype).max
+        position = (
+            most if self.config.sizing == "equity" else 1.0 + ROUNDING
+        )  # an equity that falls leaves too large a one
         low = np.append(features.min(axis=0), [-most, -position, 0.0])
         high = np.append(features.max(axis=0), [most, position, 1.0])
         return gymnasium.spaces.Box(low.astype(features.dtype), high.astype(features.dtype), dtype=features.dtype.type)

@@ -6,12 +6,11 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_trade.config import EnvConfig, RewardScales
-from jaxrl_trade.env.account import is_flat_position
+from jaxrl_trade.env.account import equity_floor, is_flat_position
 
 Array = jax.Array
 
 UNIT = 1000.0  # reward per unit of log return
-EQUITY_FLOOR = 0.001  # of initial_capital: keeps the logarithm finite near ruin
 
 
 def base(
@@ -40,7 +39,7 @@ def base(
     if config.reward_base == "directional":
         direction = jnp.where(is_flat_position(position, max_position), 0.0, jnp.sign(position))
         return UNIT * jnp.log1p(move / close) * direction
-    floor = max(config.ruin_fraction, EQUITY_FLOOR) * config.initial_capital
+    floor = equity_floor(config)
     is_floored = (equity_before < floor) | (equity_after < floor)
     floored = jnp.log(jnp.maximum(equity_after, floor) / jnp.maximum(equity_before, floor))
     # the gain over the equity, not a quotient of equities: in float32 that would lose most rewards to rounding

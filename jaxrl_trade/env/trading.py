@@ -113,7 +113,7 @@ def step(
     table = config.execution.arrays(market.close.dtype)
     moved, out = accounts.advance(before, look_up(table, action), prices, config)
     window = diversity.push(state.window, action, before.step)
-    relative = accounts.portfolio(out.equity_after, out.position, before.max_position, config)
+    relative = accounts.portfolio(out.equity_after, out.position, moved.max_position, config)
     outcome = Outcome(
         base=reward.base(
             out.equity_before,

@@ -105,7 +105,7 @@ def _collect(
         action=t.action,
         reward=bundles.rewards,
         discount=bundles.discounts,
-        then=then(t, bundles.last, env),
+        then=then(t, bundles.last, market, env),
     )
     targets, errors = td_errors(params.dueling, target, memory, market, config)
     experience = DQNExperience(

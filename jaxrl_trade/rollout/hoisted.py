@@ -133,7 +133,7 @@ def values(params: Any, t: Transitions, market: Market, config: PPOConfig, backe
     env, (length, n_episodes) = config.env, t.bar.shape
     is_cut = env.time_limit == "bootstrap"
     order, cuts = _cuts(t.truncated, env.episode_length) if is_cut else (None, jnp.zeros((0, n_episodes), jnp.int32))
-    apart = then(t, jnp.concatenate([jnp.full((1, n_episodes), length - 1), cuts]), env)
+    apart = then(t, jnp.concatenate([jnp.full((1, n_episodes), length - 1), cuts]), market, env)
     rows = jax.tree.map(lambda x, y: jnp.concatenate([x, y]).reshape(-1), seen(t, env), apart)
     value = critic_values(params, rows, market, config, backend).reshape(-1, n_episodes)
     next_value = value[1 : length + 1]

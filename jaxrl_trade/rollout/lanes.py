@@ -93,15 +93,17 @@ def account_of(steps: pk.Steps, start: Account, market: Market, config: EnvConfi
     trade = record.position - position
     is_first_episode = record.step == start.step + jnp.arange(len(record.step))[:, None]
     size = accounts.episode_size(market.close_at(record.bar - record.step), config)
+    whole = jnp.where(is_first_episode, start.max_position, size)
+    equity_before = before(equity, record.equity_after, config.initial_capital)
     execution = look_up(config.execution.arrays(market.close.dtype), steps.actions)
     return {
         "bar": record.bar,
         "step": record.step,
-        "equity_before": before(equity, record.equity_after, config.initial_capital),
+        "equity_before": equity_before,
         "equity_after": record.equity_after,
         "position_before": position,
         "position": record.position,
-        "max_position": jnp.where(is_first_episode, start.max_position, size),
+        "max_position": accounts.size_at(equity_before, market.close_at(record.bar), whole, config),
         "trade": trade,
         "cost": record.cost,
         "slippage": accounts.slippage(trade, execution, market.prices_at(record.bar), config),

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from jaxrl_trade.config import EnvConfig
+from jaxrl_trade.env import account as accounts
 from jaxrl_trade.env.trading import observation
 from jaxrl_trade.market import Market
 from jaxrl_trade.rollout.experience import Collection, Transitions
@@ -54,9 +55,8 @@ def seen(t: Transitions, config: EnvConfig) -> Reference:
     )
 
 
-def then(t: Transitions, last: Array, config: EnvConfig) -> Reference:
+def then(t: Transitions, last: Array, market: Market, config: EnvConfig) -> Reference:
     """The observations after the steps in rows `last [L, N]` of the same lane, before any restart."""
-    following = Reference(
-        bar=t.bar + 1, equity=t.equity_after / config.initial_capital, position=t.position / t.max_position
-    )
+    size = accounts.size_at(t.equity_after, market.close_at(t.bar + 1), t.max_position, config)
+    following = Reference(bar=t.bar + 1, equity=t.equity_after / config.initial_capital, position=t.position / size)
     return jax.tree.map(lambda x: jnp.take_along_axis(x, last, axis=0), following)

@@ -109,8 +109,17 @@ def cases() -> tuple[Case, ...]:
         "reserve_fraction": 0.4,
         "leverage": 2.0,
     }
+    sized = {**presets.NET, **quick, "sizing": "equity", "leverage": 1.3}
     return (
         *all_cases,
+        Case("sized by the equity", sized, small, 96, instrument),
+        Case(
+            "sized by the equity, close, reserve",
+            {**sized, "fill": "close", "reserve_fraction": 0.2},
+            small,
+            96,
+            instrument,
+        ),
         Case("eleven actions", odd, small, 96, instrument),
         Case("episodes of one bar", {**presets.NET, **quick, "episode_length": 1}, small, 96, instrument),
     )

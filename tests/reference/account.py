@@ -47,7 +47,8 @@ def sign(x: float) -> float:
 def fresh(bar: int, market: dict[str, np.ndarray], config: dict[str, Any]) -> Account:
     """An account at the start of an episode at `bar` (section 4, point 9 and Sizing)."""
     capital = config["initial_capital"]
-    sizes = {"units": config["max_position"], "leverage": config["leverage"] * capital / float(market["close"][bar])}
+    levered = config["leverage"] * capital / float(market["close"][bar])
+    sizes = {"units": config["max_position"], "leverage": levered, "equity": levered}
     return Account(bar=int(bar), cash=capital, max_position=sizes[config["sizing"]])
 
 
@@ -93,6 +94,10 @@ class Step:
         )
         label = self.barrier(after)
         capital = self.config["initial_capital"]
+        if self.config["sizing"] == "equity":  # of the equity at the new close, or of the floor under it
+            floor = max(self.config["ruin_fraction"], FLOOR) * capital
+            levered = self.config["leverage"] * max(self.equity_after, floor)
+            after = dataclasses.replace(after, max_position=levered / self.next_close)
         ruin = self.config["ruin_fraction"] * capital
         self.decide(self.equity_after - ruin, capital)
         terminated = self.equity_after <= ruin
