@@ -13,7 +13,8 @@ import numpy as np
 
 from jaxrl_trade.backtesting.folds import Fold
 from jaxrl_trade.backtesting.judge import backtest
-from jaxrl_trade.backtesting.results import AGENT, BacktestReport, numbers
+from jaxrl_trade.backtesting.results import BacktestReport, numbers
+from jaxrl_trade.backtesting.seeds import median_of, seed_figures, spread_of
 from jaxrl_trade.backtesting.simulate import Relay
 from jaxrl_trade.config import AgentConfig
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from jaxrl_trade.bars import Bars
-
-_OF_SEED = ("total_return", "sharpe", "max_drawdown", "trades", "final_equity")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -45,9 +44,8 @@ class WalkForwardReport:
 
     @property
     def median(self) -> BacktestReport:
-        """The seed in the middle by total return, the lower one of two: what one may expect, not what the best seed reached."""
-        order = np.argsort(self.seeds["total_return"].to_numpy(), kind="stable")
-        return self.reports[order[(len(order) - 1) // 2]]
+        """The seed in the middle by total return; see `seeds.median_of`."""
+        return median_of(self.reports)
 
     @property
     def verdict(self) -> str:
@@ -57,15 +55,7 @@ class WalkForwardReport:
     @property
     def spread(self) -> list[str]:
         """What the seeds came to, in a sentence; nothing of a single one."""
-        if len(self.reports) == 1:
-            return []
-        total = self.seeds["total_return"]
-        ahead = sum(report.ended_ahead for report in self.reports)
-        beats = sum(report.beats_buy_and_hold for report in self.reports)
-        return [
-            f"That is the median of {len(total)} seeds: {total.mean():+.2%} on average, standard deviation {total.std():.2%}, "
-            f"{total.min():+.2%} to {total.max():+.2%}; {ahead} ended ahead of buy and hold, {beats} beat it."
-        ]
+        return spread_of(self.reports)
 
     def summary(self) -> str:
         """The verdict and the tables of folds and seeds, and those of the median seed, as plain text for a terminal."""
@@ -143,19 +133,9 @@ def walk_forward_report(
     return WalkForwardReport(
         reports=reports,
         folds=_fold_table(reports, folds, bars),
-        seeds=pd.DataFrame([_seed(report) for report in reports]).rename_axis("seed"),
+        seeds=seed_figures(reports),
         equity=pd.DataFrame({**equity, "buy_and_hold": hold}),
     )
-
-
-def _seed(report: BacktestReport) -> dict[str, float]:
-    found, agent = report.comparison, report.metrics.to_dict("index")[AGENT]
-    return {
-        **{name: float(agent[name]) for name in _OF_SEED},
-        "sharpe_difference": found.difference,
-        "low": found.low,
-        "high": found.high,
-    }
 
 
 def _fold_table(reports: Sequence[BacktestReport], folds: Sequence[Fold], bars: Bars) -> pd.DataFrame:
