@@ -19,6 +19,7 @@ from jaxrl_trade.bars import Bars
 from jaxrl_trade.cli import main
 from jaxrl_trade.train import placement
 from jaxrl_trade.train import walk_forward as module
+from jaxrl_trade.train.result import StoppedError
 from jaxrl_trade.train.run import load_config, read_facts
 from tests.test_cli import SMALL, complaint, write_csv
 
@@ -229,11 +230,9 @@ def test_a_dqn_has_its_own_flags(capsys: pytest.CaptureFixture) -> None:
 def test_a_fold_that_is_stopped_ends_the_walk(walk: Walk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stopped = SimpleNamespace(stopped_by="SIGTERM")
     monkeypatch.setattr(module, "train_agent", lambda *arguments, **options: stopped)
-    with pytest.raises(
-        module.StoppedError, match=rf"stopped by SIGTERM; call it again with folder='{tmp_path}' to go on"
-    ):
+    with pytest.raises(StoppedError, match=rf"stopped by SIGTERM; call it again with folder='{tmp_path}' to go on"):
         jt.walk_forward(walk.bars, walk.config, KEY, **FOLDS, folder=tmp_path, quiet=True)
-    with pytest.raises(module.StoppedError, match="nothing was saved: no folder was given"):
+    with pytest.raises(StoppedError, match="nothing was saved: no folder was given"):
         jt.walk_forward(walk.bars, walk.config, KEY, **FOLDS, quiet=True)
 
 
@@ -242,7 +241,7 @@ def test_a_stopped_walk_says_how_to_go_on(
     walk: Walk, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, signal: str, code: int
 ) -> None:
     def stopped(*arguments: Any, **options: Any) -> Any:
-        raise module.StoppedError(signal, tmp_path)
+        raise StoppedError(signal, tmp_path)
 
     monkeypatch.setattr(module, "_policy", stopped)
     monkeypatch.chdir(tmp_path)

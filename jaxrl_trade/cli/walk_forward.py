@@ -85,8 +85,9 @@ class _WalkForward:
 
     def run(self, command_line: str) -> int:
         """Trains and tests every fold; the exit code."""
+        from jaxrl_trade.train.result import StoppedError
         from jaxrl_trade.train.run import read_facts
-        from jaxrl_trade.train.walk_forward import StoppedError, walk_forward
+        from jaxrl_trade.train.walk_forward import walk_forward
 
         config, options, key = self.config(), self.read.options(), key_of(self.seed)
         check_trials(self.trials)

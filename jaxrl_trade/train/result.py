@@ -1,4 +1,4 @@
-"""How training ends: with a result, or with a number that is none."""
+"""How training ends: with a result, with a number that is none, or because somebody stopped it."""
 
 from __future__ import annotations
 
@@ -28,6 +28,24 @@ class NonFiniteError(FloatingPointError):
             f"NaN or infinity in the {term} at update {update} (environment step {env_steps:,}); {saved}. "
             "A lower learning_rate, or features without extremes, usually helps"
         )
+
+
+class StoppedError(RuntimeError):
+    """Somebody stopped a training of several runs; what was complete before stays.
+
+    Attributes:
+      signal: "SIGINT" or "SIGTERM".
+      folder: of the runs, or None.
+    """
+
+    def __init__(self, signal: str, folder: Path | None) -> None:
+        self.signal, self.folder = signal, folder
+        kept = (
+            f"call it again with folder={str(folder)!r} to go on"
+            if folder
+            else "nothing was saved: no folder was given"
+        )
+        super().__init__(f"stopped by {signal}; {kept}")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

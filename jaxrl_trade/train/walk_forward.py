@@ -23,24 +23,12 @@ from jaxrl_trade.train.arguments import check_key
 from jaxrl_trade.train.choice import WEIGHTS, load_choice
 from jaxrl_trade.train.loop import train_agent
 from jaxrl_trade.train.placement import Devices
+from jaxrl_trade.train.result import StoppedError
 
 if TYPE_CHECKING:
     from jaxrl_trade.agents import Policy
     from jaxrl_trade.backtesting import WalkForwardReport
     from jaxrl_trade.bars import Bars, FeatureFunction
-
-
-class StoppedError(RuntimeError):
-    """Somebody stopped the training of a fold; the folds before it stay."""
-
-    def __init__(self, signal: str, folder: Path | None) -> None:
-        self.signal, self.folder = signal, folder
-        kept = (
-            f"call it again with folder={str(folder)!r} to go on"
-            if folder
-            else "nothing was saved: no folder was given"
-        )
-        super().__init__(f"stopped by {signal}; {kept}")
 
 
 def walk_forward(
