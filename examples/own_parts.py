@@ -1,10 +1,10 @@
-"""A reward, features, actions and a network of one's own, without editing the package.
+"""A reward, features, actions, a mask and a network of one's own, without editing the package.
 
 jaxrl-trade train ppo --reward examples/own_parts.py:reward --features examples/own_parts.py:features \
-    --actions examples/own_parts.py:actions --network examples/own_parts.py:Network
+    --actions examples/own_parts.py:actions --mask examples/own_parts.py:mask --network examples/own_parts.py:Network
 
-trains with all four on the bundled bars and writes a run to runs/; any of the flags does alone, too. The run remembers this file by
-its hash: `jaxrl-trade backtest RUN` and `--resume RUN` find it again, and refuse it once it has changed.
+trains with all of them on the bundled bars and writes a run to runs/; any of the flags does alone, too. The run remembers this
+file by its hash: `jaxrl-trade backtest RUN` and `--resume RUN` find it again, and refuse it once it has changed.
 """
 
 import flax.linen as nn
@@ -35,6 +35,12 @@ def actions(preset: jt.ExecutionTable) -> jt.ExecutionTable:
     return preset.where(
         [not maker and fill == 1.0 for maker, fill in zip(preset.is_maker, preset.fill_ratio, strict=True)]
     ).long_only()
+
+
+def mask(account, execution, close):
+    """No new position once a tenth of the capital is lost; leaving one is always allowed. True where an order may be placed."""
+    equity = account.cash + account.position * close
+    return (execution.exposure == 0.0) | (equity > 0.9 * 10_000.0)
 
 
 class Network(nn.Module):

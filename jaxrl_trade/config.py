@@ -149,6 +149,9 @@ class EnvConfig:
     barrier_loss_mult: float = 0.98  # multiple of the entry close
     barrier_max_bars: int = 500  # bars held before a barrier expires
     diversity_window: int = 100  # actions
+    mask: Callable[..., jax.Array] | None = (
+        None  # (account, execution, close) -> bool, elementwise: an order for which it is false is not placed
+    )
 
     def __post_init__(self) -> None:
         for name, literal in (
@@ -166,6 +169,8 @@ class EnvConfig:
             _check_count(name, getattr(self, name))
         _check("spread", self.spread, lambda x: 0 <= x < 1, "in [0, 1)")
         _check("ruin_fraction", self.ruin_fraction, lambda x: 0 <= x < 1, "in [0, 1)")
+        if self.mask is not None and not callable(self.mask):
+            raise ValueError(f"mask = {self.mask!r} must be a function (account, execution, close) -> bool, or None")
         if self.reserve_fraction is not None:
             _check("reserve_fraction", self.reserve_fraction, lambda x: 0 <= x <= 1, "in [0, 1], or None")
 

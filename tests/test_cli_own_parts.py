@@ -28,7 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A run of the example, and its file, a copy that may be changed."""
     folder = tmp_path_factory.mktemp("own")
     file = shutil.copy(EXAMPLE, folder / "mine.py")
-    names = {"reward": "reward", "features": "features", "actions": "actions", "network": "Network"}
+    names = {name: name for name in ("reward", "features", "actions", "mask")} | {"network": "Network"}
     own = [word for flag, name in names.items() for word in (f"--{flag}", f"{file}:{name}")]
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         assert main(["train", "ppo", *SMALL, "--out", str(folder / "run"), *own]) == 0
@@ -42,6 +42,7 @@ def test_the_run_keeps_every_part(run: tuple[Path, Path]) -> None:
     assert facts["feature_names"] == ["momentum_1", "momentum_4", "momentum_16", "momentum_64", "day_sin", "day_cos"]
     assert (facts["features_by"]["path"], facts["features_by"]["name"]) == (str(file), "features")
     assert str(config.reward_fn) == f"{file}:reward"
+    assert str(config.env.mask) == f"{file}:mask"
     assert (
         config.env.execution.exposure == (0.0,) * 4 + (0.5,) * 4 + (1.0,) * 4
     )  # three market orders and a full ioc each
@@ -93,6 +94,8 @@ class Wide(nn.Module):
         return nn.Dense(3)(x)
 def future(bars):
     return bars.frame[["close"]].shift(-1).ffill()
+def price(account, execution, close):
+    return close
 def words(bars):
     return [["a"]] * len(bars)
 def table(preset):
@@ -108,8 +111,9 @@ def table(preset):
         ("--network", "Wide", "network Wide gives (3,) for one observation (54,); it must give (45,)"),
         ("--features", "future", "future knows the future: look-ahead in close"),
         ("--features", "words", "features words gives no table of numbers"),
+        ("--mask", "price", "mask gives float32 of shape (4,); it must give a bool for each episode, (4,)"),
         ("--actions", "table", "table gives a int; it must be, or return, a jaxrl_trade.ExecutionTable"),
-        ("--actions", "tables", "has no tables; it has nn, typo, one, Wide, future, words, table"),
+        ("--actions", "tables", "has no tables; it has nn, typo, one, Wide, future, price, words, table"),
         ("--reward", "nn", "it must be a function or a class"),
     ],
 )

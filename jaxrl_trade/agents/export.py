@@ -20,6 +20,7 @@ import numpy as np
 
 from jaxrl_trade.config import N_PORTFOLIO
 from jaxrl_trade.networks import weights
+from jaxrl_trade.parts import record
 
 if TYPE_CHECKING:
     from jaxrl_trade.agents.policy import Policy
@@ -68,6 +69,6 @@ def _facts(policy: Policy) -> dict[str, Any]:
     names = origin.feature_names or tuple(f"feature {i}" for i in range(origin.n_features))
     return {
         "observation": [*names, *ACCOUNT],
-        "env": dataclasses.asdict(origin.env),
+        "env": {**dataclasses.asdict(origin.env), "mask": None if origin.env.mask is None else record(origin.env.mask)},
         "bar_minutes": origin.steps[0] if origin.steps else None,
     }

@@ -10,12 +10,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxrl_trade.agents.origin import Origin
 from jaxrl_trade.config import EnvConfig
-from jaxrl_trade.env.account import NO_TRADE, equity_floor
+from jaxrl_trade.env.account import NO_TRADE, equity_floor, fresh
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,6 +132,8 @@ def decide(
     table, action = env.execution, int(np.argmax(logits))
     target = table.exposure[action] * size
     trade = 0.0 if abs(target - position) < NO_TRADE * size else target - position
+    if env.mask is not None and not _is_allowed(env, action, (position, equity, size), close):
+        trade = 0.0
     limit = close * (1.0 + float(np.sign(trade)) * table.price_offset[action] * env.spread)
     return Decision(
         action=action,
@@ -143,6 +146,18 @@ def decide(
         obs=obs,
         logits=logits,
     )
+
+
+def _is_allowed(env: EnvConfig, action: int, holding: tuple[float, float, float], close: float) -> bool:
+    """What the run's own mask says; of the account it knows cash, position and max_position alone, the rest as of a fresh one."""
+    position, equity, size = holding
+    now = np.float64(close)
+    account = fresh(jnp.zeros((), jnp.int32), jnp.asarray(close), env)._replace(
+        cash=jnp.asarray(equity - position * now), position=jnp.asarray(position), max_position=jnp.asarray(size)
+    )
+    execution = jax.tree.map(lambda column: column[action], env.execution.arrays())
+    assert env.mask is not None
+    return bool(env.mask(account, execution, jnp.asarray(close)))
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -7,6 +7,7 @@ observations where training had them.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any, NamedTuple
 
@@ -167,7 +168,8 @@ def first_fill(
     with jax.enable_x64(True), jax.default_device(cpu()):
         columns = {name: jnp.asarray(value, float) for name, value in numbers.items()}
         order = Execution(**columns, is_maker=jnp.asarray(False))
-        out = _first_trade(order, bars_of(head, np.zeros(1)), without_table(config))
+        free = dataclasses.replace(without_table(config), mask=None)  # a baseline may do what the agent may not
+        out = _first_trade(order, bars_of(head, np.zeros(1)), free)
     return float(out.trade), float(out.price), float(out.fee), float(out.cost)
 
 

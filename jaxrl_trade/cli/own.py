@@ -29,6 +29,8 @@ class OwnFlags:
     """ExecutionTable, or a function of the preset's table that returns one."""
     network: Annotated[str | None, PartName] = None
     """flax.linen.Module class of the number of outputs; actor and critic each, or Q."""
+    mask: Annotated[str | None, PartName] = None
+    """Function (account, execution, close) -> bool: whether an order may be placed."""
     long_only: bool = False
     """Leave out the actions that want a short position."""
 
@@ -45,7 +47,7 @@ class OwnFlags:
             table = table.long_only()
         return dataclasses.replace(
             config,
-            env=dataclasses.replace(config.env, execution=table),
+            env=dataclasses.replace(config.env, execution=table, mask=_function(self.mask)),
             reward_fn=_function(self.reward_fn),
             network=_function(self.network),
         )
@@ -69,7 +71,7 @@ def try_parts(config: AgentConfig, market: Market) -> None:
 
     from jaxrl_trade.train.agent import agent_of
 
-    if config.reward_fn is None and config.network is None:
+    if config.reward_fn is None and config.network is None and config.env.mask is None:
         return
     agent = agent_of(config)
     state = jax.eval_shape(lambda: agent.init_state(jax.random.key(0), market, config))

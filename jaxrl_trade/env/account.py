@@ -6,6 +6,7 @@ lower, so `lax.scan` and a fused kernel trace the same code. Look-ups by action 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -162,6 +163,8 @@ def _fill(
     """Units traded, the reference price, what the execution price adds to it, and whether the target was reached in full."""
     want = execution.exposure * account.max_position - account.position
     want = jnp.where(jnp.abs(want) < NO_TRADE * account.max_position, 0.0, want)
+    if config.mask is not None:
+        want = jnp.where(_is_allowed(account, execution, prices.close, config.mask), want, 0.0)
     side = jnp.sign(want)
     is_maker = execution.is_maker
     reference = _reference(execution, prices, config)
@@ -179,6 +182,16 @@ def _fill(
         trade = jnp.where(is_cut, room, trade)
         is_full = is_full & jnp.logical_not(is_cut)
     return trade, reference, markup, is_full
+
+
+def _is_allowed(account: Account, execution: Execution, close: Array, mask: Callable[..., Array]) -> Array:
+    """What a mask of the user's own says of an order; it sees nothing of the next bar."""
+    allowed = jnp.asarray(mask(account, execution, close))
+    if allowed.shape != jnp.shape(close) or allowed.dtype != bool:
+        raise ValueError(
+            f"mask gives {allowed.dtype} of shape {allowed.shape}; it must give a bool for each episode, {jnp.shape(close)}"
+        )
+    return allowed
 
 
 def _reference(execution: Execution, prices: BarPrices, config: EnvConfig) -> Array:

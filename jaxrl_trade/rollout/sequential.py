@@ -97,7 +97,7 @@ def rollout_actor(
     mode = pk.resolve(backend, faster=True)
     if mode != "xla":
         split = actor.split(params, market.features, lanes.constants(config.env))
-        obstacle = "the network is the user's own" if split is None else pk.rollout_obstacle(split)
+        obstacle = _obstacle(split, config.env)
         if split is not None and obstacle is None:
             return pk.rollout(
                 lanes.environment(config.env),
@@ -114,6 +114,15 @@ def rollout_actor(
     choose = pk.sample if jnp.issubdtype(draws.dtype, jnp.floating) else pk.forced
     policy = network_policy(actor, params, market, draws.size)
     return rollout(policy, choose, market, account, draws, restart_bars, config.env)
+
+
+def _obstacle(split: pk.SplitPolicy | None, config: EnvConfig) -> str | None:
+    """Why the fused kernel cannot take a rollout, if it cannot."""
+    if split is None:
+        return "the network is the user's own"
+    if config.mask is not None:
+        return "the mask is the user's own"
+    return pk.rollout_obstacle(split)
 
 
 def network_policy(network: SplitNetwork, params: Any, market: Market, n_rows: int) -> Policy:

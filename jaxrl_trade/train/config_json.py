@@ -12,7 +12,7 @@ from jaxrl_trade.config import DQNHypers, ExecutionTable, PPOHypers, RewardScale
 from jaxrl_trade.parts import Part, record
 
 Config = TypeVar("Config")
-FUNCTIONS = ("reward_fn", "network")  # of the user's own
+FUNCTIONS = ("reward_fn", "network", "mask")  # of the user's own; the mask is in the config's env
 _UNCHECKED = (PPOHypers, DQNHypers, RewardScales)  # check nothing themselves, since they also hold traced arrays
 
 
@@ -30,26 +30,30 @@ def config_from_dict(
     data: Mapping[str, Any],
     reward_fn: Callable[..., Any] | None = None,
     network: Callable[..., Any] | None = None,
+    mask: Callable[..., Any] | None = None,
 ) -> Config:
     """The config of `config_to_dict`.
 
     Args:
       kind: its class, PPOConfig say.
       data: as read from JSON.
-      reward_fn, network: the functions themselves, where the config had some; None takes what JSON says of their file, a `Part`
-        that reads it at its first use. Of one that was in no file JSON holds the name only: no reward_fn comes back then.
+      reward_fn, network, mask: the functions themselves, where the config had some; None takes what JSON says of their file, a
+        `Part` that reads it at its first use. Of one that was in no file JSON holds the name only: no reward_fn comes back then.
     Raises:
       ValueError: a field is missing, unknown or has a value that the config refuses; the message names it.
     """
-    plain = (
-        {name: None if name in FUNCTIONS else value for name, value in data.items()}
-        if isinstance(data, Mapping)
-        else data
-    )
-    config = _from_json(kind, plain, "the config")
+    config = _from_json(kind, _without_functions(data), "the config")
     given = {"reward_fn": reward_fn, "network": network}
     own = {name: _part(name, data.get(name)) if value is None else value for name, value in given.items()}
-    return dataclasses.replace(config, **own)
+    own_mask = _part("mask", data["env"].get("mask")) if mask is None else mask
+    return dataclasses.replace(config, env=dataclasses.replace(config.env, mask=own_mask), **own)
+
+
+def _without_functions(data: Any) -> Any:
+    """The data with no function in it, nor in what is nested in it."""
+    if not isinstance(data, Mapping):
+        return data
+    return {name: None if name in FUNCTIONS else _without_functions(value) for name, value in data.items()}
 
 
 def differences(saved: Mapping[str, Any], given: Mapping[str, Any], prefix: str = "") -> list[str]:
@@ -65,8 +69,8 @@ def differences(saved: Mapping[str, Any], given: Mapping[str, Any], prefix: str 
 
 
 def _part(name: str, value: Any) -> Part | None:
-    if name == "network" and isinstance(value, str):
-        raise ValueError(f"network {value} is in no file that could be read again; keep it in one to use its runs")
+    if name in ("network", "mask") and isinstance(value, str):
+        raise ValueError(f"{name} {value} is in no file that could be read again; keep it in one to use its runs")
     return Part.of_json(value, name) if isinstance(value, Mapping) else None
 
 

@@ -81,7 +81,7 @@ def create_run(
     make_folder(folder)
     settings = config_to_dict(config)
     agent, steps = agent_of(config).name, list(steps_of(market))
-    known = {"format": 1, "agent": agent, **_features(market), "bar_steps": steps, **provenance(market, key, devices)}
+    known = {"format": 1, "agent": agent, **features_of(market), "bar_steps": steps, **provenance(market, key, devices)}
     try:
         write_json(folder / CONFIG, settings)
         write_json(folder / FACTS, {**known, **facts, "config": settings})
@@ -117,7 +117,7 @@ def check_same_run(folder: Path, market: Market, config: AgentConfig, key: jax.A
         raise ValueError(
             f"{folder} was trained with other settings ({'; '.join(changed)}); resume with its own, or start a new run"
         )
-    check_features(folder, facts, market.feature_names, _features(market)["feature_version"])
+    check_features(folder, facts, market.feature_names, features_of(market)["feature_version"])
     is_x64 = jax.numpy.result_type(float) == np.float64
     if facts.get("x64", is_x64) != is_x64:
         raise ValueError(
@@ -263,12 +263,12 @@ def load_policy(run_folder: str | Path, feature_names: Sequence[str] | None = No
 
 
 def check_parts(config: AgentConfig) -> None:
-    """Refuses a config whose reward or network is in a file that has changed.
+    """Refuses a config whose reward, network or mask is in a file that has changed.
 
     Raises:
       ValueError: names the file.
     """
-    for part in (config.reward_fn, config.network):
+    for part in (config.reward_fn, config.network, config.env.mask):
         if isinstance(part, Part):
             part.load()
 
@@ -295,7 +295,8 @@ def _shapes(config: AgentConfig, n_features: int) -> Any:
     return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
 
 
-def _features(market: Market) -> dict[str, Any]:
+def features_of(market: Market) -> dict[str, Any]:
+    """What run.json says of a market's features."""
     from jaxrl_trade.bars import FEATURE_NAMES, FEATURE_VERSION
 
     names = tuple(market.feature_names)

@@ -56,19 +56,26 @@ def my_reward(*given: Any) -> Any:
     return given
 
 
+def my_mask(account: Any, execution: Any, close: Any) -> Any:
+    raise NotImplementedError
+
+
 def my_network(outputs: int) -> Any:
     raise NotImplementedError
 
 
 def test_a_function_of_a_file_is_kept_by_its_place_and_the_hash_of_the_file() -> None:
-    data = through_json(jt.PPOConfig(reward_fn=my_reward, network=my_network))
+    config = jt.PPOConfig(reward_fn=my_reward, network=my_network, env=jt.EnvConfig(mask=my_mask))
+    data = through_json(config)
     digest = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
     assert data["reward_fn"] == {"path": __file__, "name": "my_reward", "sha256": digest}
     found = config_from_dict(jt.PPOConfig, data)
     assert found.reward_fn is not None
     assert found.reward_fn(3) == (3,)  # the file's own, read again
     assert found.network == Part.of(f"{__file__}:my_network")
-    assert config_from_dict(jt.PPOConfig, data, my_reward, my_network).reward_fn is my_reward
+    assert found.env == jt.EnvConfig(mask=Part.of(f"{__file__}:my_mask"))
+    assert data["env"]["mask"] == {"path": __file__, "name": "my_mask", "sha256": digest}
+    assert config_from_dict(jt.PPOConfig, data, my_reward, my_network, my_mask) == config
 
 
 def test_a_function_of_no_file_is_kept_by_name_and_given_back_by_hand() -> None:
