@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jaxrl_trade.train.dqn import make_train_dqn
     from jaxrl_trade.train.loop import load_policy, train_dqn, train_ppo
     from jaxrl_trade.train.ppo import make_train_ppo
+    from jaxrl_trade.train.sweep import sweep
     from jaxrl_trade.train.walk_forward import walk_forward
 
 __version__ = "0.1.0"
@@ -56,6 +57,7 @@ _LAZY = {
     "sample_bars": "bars",
     "save_weights": "networks",
     "split": "market",
+    "sweep": "train.sweep",
     "train_dqn": "train.loop",
     "train_ppo": "train.loop",
     "walk_forward": "train.walk_forward",
@@ -92,6 +94,7 @@ __all__ = [
     "sample_bars",
     "save_weights",
     "split",
+    "sweep",
     "train_dqn",
     "train_ppo",
     "walk_forward",

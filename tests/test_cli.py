@@ -337,7 +337,7 @@ def test_help_lists_the_commands(words: list[str], capsys: pytest.CaptureFixture
             "there is no command 'trian'; did you mean train ppo or train dqn?",
         ),
         (["train"], "there is no command 'train'; did you mean train ppo or train dqn?"),
-        (["x"], "the commands are train ppo, train dqn, backtest, walk-forward, inspect"),
+        (["x"], "the commands are train ppo, train dqn, backtest, walk-forward, sweep ppo, sweep dqn, inspect"),
         (["train", "ppo", "--learnin-rate", "1"], "Unrecognized options: --learnin-rate"),
         (["train", "ppo", "--learning-rate", "fast"], "could not convert string to float: 'fast'"),
         (["train", "ppo", "--preset", "gross"], "invalid choice 'gross'"),

@@ -4,6 +4,7 @@ from jaxrl_trade.backtesting.judge import backtest, evaluate
 from jaxrl_trade.backtesting.metrics import METRICS
 from jaxrl_trade.backtesting.results import BacktestReport
 from jaxrl_trade.backtesting.simulate import Relay
+from jaxrl_trade.backtesting.sweep import SweepReport
 from jaxrl_trade.backtesting.tracks import Track, track_of_bars, tracks_of_market
 from jaxrl_trade.backtesting.walk_forward import WalkForwardReport
 
@@ -11,6 +12,7 @@ __all__ = [
     "METRICS",
     "BacktestReport",
     "Relay",
+    "SweepReport",
     "Track",
     "WalkForwardReport",
     "backtest",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jaxrl_trade.backtesting.inference import MIN_DAYS, DeflatedSharpe, SharpeDifference
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NO_FIGURE = "–"
+MAX_SETTINGS = 20  # of a sweep that a table shows
 
 _PERCENT = frozenset(
     {
@@ -127,6 +128,33 @@ def seed_rows(seeds: pd.DataFrame) -> Table:
     }
     summary = pd.DataFrame({"mean": seeds.mean(), "standard deviation": seeds.std()}).T
     return _rows(pd.concat([seeds, summary]), columns, ["seed", *columns.values()], str)
+
+
+def setting_rows(settings: pd.DataFrame, names: Sequence[str], most: int = MAX_SETTINGS) -> Table:
+    """Settings of a sweep down, the best on validation bars first, and no more than the best `most`.
+
+    Args:
+      settings: of a `SweepReport`.
+      names: of the hyperparameters that were swept.
+      most: rows.
+    """
+    order = settings.sort_values("total_return", ascending=False, kind="stable", na_position="last").head(most)
+    return ["setting", *names, "return on validation", "Sharpe", "trades", ""], [
+        [
+            str(number),
+            *(f"{row[name]:g}" for name in names),
+            _with_spread("total_return", row),
+            _with_spread("sharpe", row),
+            figure("trades", row["trades"]),
+            "chosen" if row["chosen"] else f"{row['diverged']} diverged" if row["diverged"] else "",
+        ]
+        for number, row in order.to_dict("index").items()
+    ]
+
+
+def _with_spread(name: str, row: Mapping[Any, Any]) -> str:
+    spread = row[f"{name}_std"]
+    return figure(name, row[name]) + ("" if math.isnan(spread) else f" ± {figure(name, spread)}")
 
 
 def sharpe_note(found: SharpeDifference) -> str:

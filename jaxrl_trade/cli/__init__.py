@@ -1,4 +1,4 @@
-"""The command line: `jaxrl-trade train ppo`, `train dqn`, `backtest`, `walk-forward`, `inspect`.
+"""The command line: `jaxrl-trade train ppo`, `train dqn`, `backtest`, `walk-forward`, `sweep ppo`, `sweep dqn`, `inspect`.
 
 Finds the command, parses its flags, turns errors into a line.
 
@@ -36,6 +36,11 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
         "jaxrl_trade.cli.walk_forward:WalkForward",
         "train anew for each of several folds, test all of them in a row",
     ),
+    ("sweep", "ppo"): (
+        "jaxrl_trade.cli.sweep:SweepPPO",
+        "train a grid of hyperparameters side by side, choose on validation bars, test the chosen",
+    ),
+    ("sweep", "dqn"): ("jaxrl_trade.cli.sweep:SweepDQN", "the same with a dueling DQN"),
     ("inspect",): (
         "jaxrl_trade.cli.inspect:Inspect",
         "say what is in a price file, and check the features for look-ahead",
@@ -87,7 +92,7 @@ def _failed(error: Exception, debug: bool, as_json: bool) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    if not argv or argv[0] in ("-h", "--help") or argv in (["train", "-h"], ["train", "--help"]):
+    if not argv or argv[0] in ("-h", "--help") or (argv[0] in ("train", "sweep") and argv[1:] in (["-h"], ["--help"])):
         print(usage(COMMANDS))
         return 0
     if argv[0] == "--version":
@@ -159,7 +164,7 @@ def _line(error: Exception) -> str | None:
     """What a person is told of an error; None of one that is a fault of the program."""
     is_device = type(error).__name__ == "JaxRuntimeError"  # by name: its import would start JAX for `inspect`
     if isinstance(error, MemoryError) or (is_device and "RESOURCE_EXHAUSTED" in str(error)):
-        return "out of memory; lower --n-episodes, --timesteps-per-episode or the widths of the networks"
+        return "out of memory; lower --n-episodes, --timesteps-per-episode, the widths of the networks, or --at-once of a sweep"
     if isinstance(error, OSError) and error.strerror:  # the system's, not ours
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     if isinstance(error, (ValueError, OSError, ImportError, FloatingPointError)):

@@ -50,6 +50,15 @@ EXAMPLES: dict[tuple[str, ...], tuple[tuple[str, str], ...]] = {
         ("walk-forward btc.csv --folds 6 --seeds 3 --out runs/walk", "the spread over random numbers too"),
         ("walk-forward btc.csv --agent dqn", "the same with a DQN"),
     ),
+    ("sweep", "ppo"): (
+        ("sweep ppo btc.csv --learning-rate 1e-4 3e-4 1e-3 --entropy-coef 0.001 0.01", "6 settings x 4 seeds"),
+        ("sweep ppo btc.csv --gamma 0.9 0.99 --seeds 8 --at-once 8 --devices all", "in two groups, over all devices"),
+        ("sweep ppo --resume runs/sweep-ppo-btc-net", "go on with a sweep that was stopped"),
+    ),
+    ("sweep", "dqn"): (
+        ("sweep dqn btc.csv --tau 0.001 0.01 --epsilon-fraction 0.1 0.5", "4 settings x 4 seeds"),
+        ("sweep dqn --resume runs/sweep-dqn-btc-net", "go on with a sweep that was stopped"),
+    ),
     ("inspect",): (
         ("inspect btc.csv", "rows kept and dropped by reason, gaps, bar size, what was assumed"),
         ("inspect btc.csv --tz America/New_York --columns close=Last", "what the file leaves open"),

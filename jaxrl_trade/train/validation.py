@@ -33,7 +33,7 @@ class Chooser:
         params: Any = None,
     ) -> None:
         self._config = config
-        self._evaluate = None if validation is None else _evaluator(validation, config)
+        self._evaluate = None if validation is None else evaluator(validation, config)
         self._choice: Choice | None = choice
         self._params: Any = None if params is None else jax.tree.map(np.array, jax.device_get(params))
 
@@ -62,7 +62,8 @@ class Chooser:
         self._choice, self._params = choice, jax.tree.map(np.array, jax.device_get(params))
 
 
-def _evaluator(validation: Market, config: AgentConfig) -> Callable[[Any], dict[str, float]]:
+def evaluator(validation: Market, config: AgentConfig) -> Callable[[Any], dict[str, float]]:
+    """`evaluate` of policies on one split, as a function of the policy."""
     from jaxrl_trade.backtesting import evaluate, tracks_of_market
 
     tracks = tracks_of_market(validation)  # fetched from the device once
