@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # processes of their 
 SMALL = [
     *("--n-episodes", "4", "--timesteps-per-episode", "16", "--episode-length", "64", "--epochs", "1"),
     *("--minibatches", "2", "--actor-hidden", "8", "--critic-hidden", "8", "--checkpoint-every", "5"),
+    *("--trials", "1"),  # else the runs beside it are counted, which are not the same for all
 ]
 UPDATES = 200  # with a checkpoint after every fifth: much of the time is spent writing
 
@@ -137,7 +138,8 @@ def test_of_two_processes_that_resume_one_run_the_second_is_told(tmp_path: Path,
     second = start(cache, "--resume", folder, "--updates", "30")
     _, err = second.communicate(timeout=120)
     assert second.returncode == 2
-    assert [line.split(";")[0] for line in err.splitlines()] == [f"error: another process is training in {folder}"]
+    lines = [line.split(";")[0] for line in err.splitlines() if " ..." not in line]  # a slow machine says what it does
+    assert lines == [f"error: another process is training in {folder}"]
     first.terminate()
     finish(first)
     updates = [row["update"] for row in rows_of(folder)]
