@@ -263,12 +263,12 @@ def load_policy(run_folder: str | Path, feature_names: Sequence[str] | None = No
 
 
 def check_parts(config: AgentConfig) -> None:
-    """Refuses a config whose reward or network is in a file that has changed.
+    """Refuses a config whose reward, network or mask is in a file that has changed.
 
     Raises:
       ValueError: names the file.
     """
-    for part in (config.reward_fn, config.network):
+    for part in (config.reward_fn, config.network, config.env.mask):
         if isinstance(part, Part):
             part.load()
 
