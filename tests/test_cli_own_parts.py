@@ -36,6 +36,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder / "run", file
 
 
+def complaint(capsys: pytest.CaptureFixture) -> str:
+    """The one line on stderr, but for what a slow machine says it is at."""
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if " ..." not in line]
+    return line
+
+
 def test_the_run_keeps_every_part(run: tuple[Path, Path]) -> None:
     folder, file = run
     config, facts = load_config(folder), read_facts(folder)
@@ -72,9 +78,7 @@ def test_it_is_resumed_with_its_parts_and_refused_once_the_file_has_changed(
     try:
         for words in (["train", "ppo", "--resume", str(folder), "--updates", "3"], ["backtest", str(folder)]):
             assert main(words) == 2
-            line = capsys.readouterr().err
-            assert line.startswith(f"error: {file} has changed since the run began (sha256 ")
-            assert line.count("\n") == 1
+            assert complaint(capsys).startswith(f"error: {file} has changed since the run began (sha256 ")
     finally:
         file.write_text(source)
     assert main(["train", "ppo", "--resume", str(folder), "--updates", "3"]) == 0
@@ -123,7 +127,5 @@ def test_a_mistake_is_one_line_and_leaves_no_run(
     monkeypatch.chdir(tmp_path)
     Path("broken.py").write_text(BROKEN)
     assert main(["train", "ppo", *SMALL, flag, f"broken.py:{name}"]) == 2
-    line = capsys.readouterr().err
-    assert message in line
-    assert line.count("\n") == 1
+    assert message in complaint(capsys)
     assert not list(tmp_path.glob("runs/*"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 import time
 from pathlib import Path
@@ -33,14 +34,14 @@ def test_what_is_slow_is_named_in_lines_that_stay(
         time.sleep(0.3)
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "reading btc.csv ..."
-    assert lines[1] == "reading btc.csv ... 0 s"
+    assert re.fullmatch(r"reading btc\.csv \.\.\. \d+ s", lines[1])
 
 
 def test_a_terminal_shows_a_clock_and_is_left_clean(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     with working("reading", after=0.05):
         time.sleep(1.2)
-    assert terminal.getvalue() == "\rreading ... 1 s\r\x1b[K"
+    assert re.fullmatch(r"(\rreading \.\.\. \d+ s)+\r\x1b\[K", terminal.getvalue())
 
 
 def test_an_error_inside_comes_out_and_ends_the_word(capsys: pytest.CaptureFixture) -> None:

@@ -150,7 +150,7 @@ def _command(argv: list[str]) -> tuple[tuple[str, ...], Any]:
     for words, (place, _) in COMMANDS.items():
         if tuple(argv[: len(words)]) == words:
             module, name = place.split(":")
-            with working("starting"):
+            with working("starting") if sys.stderr.isatty() else contextlib.nullcontext():
                 return words, getattr(importlib.import_module(module), name)
     known = [" ".join(words) for words in COMMANDS]
     whole = spelling.nearest(" ".join(argv[:2]), known) if len(argv) > 1 else None
