@@ -8,7 +8,7 @@ import json
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -16,7 +16,7 @@ import tyro
 
 from jaxrl_trade.cli.backtest import key_of, reproduction
 from jaxrl_trade.cli.data import ReadFlags, load
-from jaxrl_trade.cli.flags import AccountFlags, DQNFlags, DQNRunFlags, PPOFlags, PPORunFlags, RewardFlags
+from jaxrl_trade.cli.flags import AccountFlags, DQNFlags, DQNRunFlags, PPOFlags, PPORunFlags, RewardFlags, Value
 from jaxrl_trade.cli.own import OwnFlags, try_parts
 from jaxrl_trade.cli.prepared import Prepared, load_again, prepare
 from jaxrl_trade.cli.train import Preset, TrainDQN, TrainPPO, fresh_folder
@@ -111,19 +111,18 @@ class _Sweep:
         grid = self.grid()
         config, options = self.config(), self.read.options()
         settings_of(grid, config)
-        key_of(self.seed)
+        key_of(self.seed)  # refuses a seed that is none
         prepared = prepare([load(self.data, options)], self.own.features_by())
         _print_data(prepared, self.json)
         prepared.markets["train"].valid_starts(config.env.episode_length)  # before there is a folder
         try_parts(config, prepared.markets["train"])
-        agent = self.trainer.agent
-        folder = self.out or fresh_folder(f"sweep-{agent}-{prepared.name}-{self.preset}")
+        folder = self.out or fresh_folder(f"sweep-{self.trainer.agent}-{prepared.name}-{self.preset}")
         paths = [] if self.data is None else [self.data]
         facts = {"command": command_line, "seed": self.seed, "data": prepared.facts(paths, options)}
         try:
-            return _finish(
-                prepared, config, grid, self.seed, self.seeds, folder, self.at_once, self.devices, facts, self.json
-            )
+            seeds = range(self.seed, self.seed + self.seeds)
+            kept = {"at_once": self.at_once, "devices": self.devices, "facts": facts}
+            return _finish(prepared, config, grid, seeds, folder, self.json, **kept)
         finally:
             if self.out is None and not (folder / PLAN).exists():  # it has not begun
                 shutil.rmtree(folder, ignore_errors=True)
@@ -180,31 +179,26 @@ class ResumeSweep:
         plan = read_plan(self.resume)
         config = config_of(plan)
         prepared = prepare(load_again(plan, [] if self.data is None else [self.data]), own_features(plan))
-        grid, seeds = plan["grid"], len(plan["keys"])
-        return _finish(prepared, config, grid, plan["seed"], seeds, self.resume, None, self.devices, {}, self.json)
+        seeds = range(plan["seed"], plan["seed"] + len(plan["keys"]))
+        return _finish(prepared, config, plan["grid"], seeds, self.resume, self.json, devices=self.devices)
 
 
 def _finish(
     prepared: Prepared,
     config: AgentConfig,
     grid: Mapping[str, Values],
-    seed: int,
-    seeds: int,
+    seeds: range,
     folder: Path,
-    at_once: int | None,
-    devices: Any,
-    facts: dict[str, Any],
     as_json: bool,
+    **options: Any,
 ) -> int:
-    """Trains what is left to train, and tests the chosen setting."""
+    """Trains what is left to train, and tests the chosen setting; `options` are those of `sweep`."""
     import jax.numpy as jnp
 
-    keys = jnp.stack([key_of(seed + i) for i in range(seeds)])
+    keys = jnp.stack([key_of(seed) for seed in seeds])
     train, validation = (prepared.markets[name] for name in ("train", "validation"))
     try:
-        result = sweep(
-            train, config, grid, keys, validation, folder=folder, at_once=at_once, devices=devices, facts=facts
-        )
+        result = sweep(train, config, grid, keys, validation, folder=folder, **options)
     except StoppedError as stop:
         agent = read_plan(folder)["agent"]
         print(f"go on with: jaxrl-trade sweep {agent} --resume {shlex.quote(str(folder))}", file=sys.stderr)
@@ -213,7 +207,7 @@ def _finish(
     test = instrument.ranges["test"]
     assert test is not None  # prepare has refused so few bars
     with working("backtesting the chosen setting"):
-        report = result.backtest(instrument.bars, test.first, test.end, seed=seed)
+        report = result.backtest(instrument.bars, test.first, test.end, seed=seeds[0])
     report.save(folder)
     plan = read_plan(folder)
     page = folder
@@ -226,12 +220,10 @@ def _finish(
     return 0
 
 
-def _each(flags: Any, change: Any) -> Any:
-    """A group of flags with its values changed; those that cannot be swept stay."""
-    kept = ("huber_delta",)
-    return dataclasses.replace(
-        flags, **{name: change(value) for name, value in vars(flags).items() if name not in kept}
-    )
+def _each(flags: Any, change: Callable[[Any], Any]) -> Any:
+    """A group of flags with the values changed of those that may be swept."""
+    swept = [field.name for field in dataclasses.fields(flags) if field.type == Value.__name__]
+    return dataclasses.replace(flags, **{name: change(getattr(flags, name)) for name in swept})
 
 
 def _check_single(words: list[str], config: AgentConfig) -> None:

@@ -119,7 +119,7 @@ class Groups:
             self._introduce(progress)
             for group in range(self._count):
                 weights, diverged = self._weights(group, progress, stop)
-                found = self._judge(group, weights, diverged, stop)
+                found = self._judge(group, weights, diverged, progress, stop)
                 rows += found
                 params += weights[: len(found)]
         return Found(rows, params)
@@ -186,12 +186,13 @@ class Groups:
         return state.params, diverged
 
     def _judge(
-        self, group: int, weights: Sequence[Any], diverged: np.ndarray, stop: StopRequest
+        self, group: int, weights: Sequence[Any], diverged: np.ndarray, progress: Progress, stop: StopRequest
     ) -> list[dict[str, Any]]:
         """The rows of a group's runs."""
         rows = None if self._folder is None else kept.read_validation(self._folder, group)
         if rows is not None:
             return rows
+        progress.say(f"backtesting {len(self._members(group))} runs on validation bars")
         rows, agent = [], agent_of(self._config)
         for (setting, seed), params, update in zip(self._members(group), weights, diverged.tolist(), strict=False):
             self._check(stop)
