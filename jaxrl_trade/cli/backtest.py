@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from jaxrl_trade.cli.data import ReadFlags, load_all
-from jaxrl_trade.cli.prepared import load_again, recorded, recorded_ranges
+from jaxrl_trade.cli.recorded import load_again, recorded, recorded_ranges
 from jaxrl_trade.cli.reports import as_json, backtest_each, save_all, shown
 from jaxrl_trade.cli.trials import check_trials
 from jaxrl_trade.spelling import meant

@@ -14,6 +14,8 @@ from jaxrl_trade.patience import working
 if TYPE_CHECKING:
     from jaxrl_trade.bars import Bars
 
+SPLITS = ("train", "validation", "test")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadFlags:

@@ -18,7 +18,8 @@ from jaxrl_trade.cli.backtest import key_of, reproduction
 from jaxrl_trade.cli.data import ReadFlags, load
 from jaxrl_trade.cli.flags import AccountFlags, DQNFlags, DQNRunFlags, PPOFlags, PPORunFlags, RewardFlags, Value
 from jaxrl_trade.cli.own import OwnFlags, try_parts
-from jaxrl_trade.cli.prepared import Prepared, load_again, prepare
+from jaxrl_trade.cli.prepared import Prepared, prepare
+from jaxrl_trade.cli.recorded import load_again
 from jaxrl_trade.cli.train import Preset, TrainDQN, TrainPPO, fresh_folder
 from jaxrl_trade.config import AgentConfig
 from jaxrl_trade.patience import working

@@ -20,7 +20,8 @@ from jaxrl_trade.cli.backtest import key_of, reproduction
 from jaxrl_trade.cli.data import ReadFlags, load_all
 from jaxrl_trade.cli.flags import AccountFlags, DQNFlags, DQNRunFlags, PPOFlags, PPORunFlags, RewardFlags, flags_of
 from jaxrl_trade.cli.own import OwnFlags, try_parts
-from jaxrl_trade.cli.prepared import Prepared, load_again, prepare
+from jaxrl_trade.cli.prepared import Prepared, prepare
+from jaxrl_trade.cli.recorded import load_again
 from jaxrl_trade.cli.reports import as_json as as_json_of
 from jaxrl_trade.cli.reports import backtest_each, folder_name, save_all, shown
 from jaxrl_trade.cli.scaling import ScalingFlags

@@ -9,7 +9,7 @@ import tyro
 
 from jaxrl_trade.bars import Bars, LoadOptions
 from jaxrl_trade.cli.data import ReadFlags, load
-from jaxrl_trade.cli.prepared import load_again, recorded
+from jaxrl_trade.cli.recorded import load_again, recorded
 from tests.bars.builders import random_frame
 from tests.bars.vendor_files import AMBIGUOUS
 
