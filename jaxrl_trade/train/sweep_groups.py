@@ -227,6 +227,8 @@ class Groups:
         progress.say(
             f"{len(self._settings)} settings x {len(self._keys)} seeds = {total} runs, {min(self._size, total)} at once"
         )
+        if done := self._done():
+            progress.say(f"resuming after update {done} of {self._count * self._updates}")
 
 
 def _means(metrics: Any, is_sound: np.ndarray, updates: int) -> list[Row]:
