@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PEERS := $(VENV)/.peers
 
-.PHONY: install demo test test-slow test-peers lint format types bench clean
+.PHONY: install demo test test-slow test-peers lint format types bench docs clean
 
 install: $(INSTALLED)
 
@@ -46,6 +46,9 @@ types: install
 
 bench: install         ## every way of collecting, every pass and a PPO iteration side by side, into runs/benchmark.*
 	$(BIN)/python scripts/benchmark.py --out runs/benchmark.json --markdown runs/benchmark.md
+
+docs: install          ## the reference of the public functions, into build/docs/index.html
+	JAX_PLATFORMS=cpu $(BIN)/python scripts/api_reference.py build/docs
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
