@@ -175,3 +175,32 @@ def test_every_page_is_in_the_index():
     text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     for page in PAGES[1:]:
         assert page.name == "index.md" or f"]({page.name})" in text, page.name
+
+
+@pytest.mark.slow
+def test_the_errors_in_troubleshooting_are_those_that_are_printed(tmp_path, monkeypatch, capsys, trained):
+    monkeypatch.chdir(tmp_path)
+    jt.sample_bars().frame.iloc[:800].to_csv("short.csv")
+    make(tmp_path / "my.csv", trained)
+    train = small(["train", "ppo", "--data", "my.csv", "--out", "runs/first"])
+    assert main(train) == 0
+    for words in (
+        ["train", "ppo", "--data", "short.csv"],
+        train,
+        ["train", "ppo", "--resume", "runs/first", "--updates", "1"],
+        [*train, "--out", "runs/nan", "--learning-rate", "1e30", "--max-grad-norm", "1e30"],
+    ):
+        assert_in_troubleshooting(words, capsys)
+    with Path("my.csv").open("a") as file:
+        file.write("2017-12-31 00:00:00+00:00,1,1,1,1,1\n")
+    assert_in_troubleshooting(["train", "ppo", "--resume", "runs/first", "--data", "my.csv"], capsys)
+
+
+def assert_in_troubleshooting(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A mistake's line stands on the page, whatever its numbers."""
+    capsys.readouterr()
+    assert main(words) == 2
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    assert line.startswith("error: ")
+    assert re.sub(r"\d+", "0", line) in re.sub(r"\d+", "0", page)
