@@ -156,9 +156,38 @@ def test_backtest_takes_all_of_another_file_or_a_range_of_it(
     assert {p.name for p in (tmp_path / "out").iterdir()} >= {"report.html", "equity.parquet", "trades.parquet"}
 
 
-def test_backtest_notes_when_the_range_was_trained_on(demo: tuple[Path, str], capsys: pytest.CaptureFixture) -> None:
-    assert main(["backtest", str(demo[0]), "--start", "2017-11-01"]) == 0
-    assert "the agent has seen part of it" in capsys.readouterr().err
+def test_a_range_that_was_trained_on_is_no_evidence(demo: tuple[Path, str], capsys: pytest.CaptureFixture) -> None:
+    words = ["backtest", str(demo[0]), "--start", "2017-11-01"]
+    splits = read_facts(demo[0])["data"]["splits"]
+    index = jt.sample_bars().index
+    seen = splits["validation"]["end"] - int((index < "2017-11-01").sum())
+    n = len(index) - int((index < "2017-11-01").sum())
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert f"but {seen} of {n:,} bars were seen in training, so it is no evidence." in out.splitlines()[0]
+    assert f"\n{seen} of {n:,} bars seen  " in out
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["seen_bars"] == seen
+
+
+def test_a_newer_export_is_tested_behind_what_the_run_has_seen(
+    demo: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    frame = jt.sample_bars().frame
+    whole, old = tmp_path / "export.csv", tmp_path / "old.csv"  # neither names the instrument: its closes tell
+    frame.rename_axis("time").to_csv(whole)
+    frame[:"2017-11-09"].rename_axis("time").to_csv(old)
+    assert main(["backtest", str(demo[0]), "--data", str(whole), "--json"]) == 0
+    captured = capsys.readouterr()
+    found, own = json.loads(captured.out), json.loads((demo[0] / "test" / "metrics.json").read_text())
+    assert (found["start"], found["metrics"]["agent"], found["seen_bars"]) == (own["start"], own["metrics"]["agent"], 0)
+    assert (
+        "the backtest begins on 2017-11-27 17:00: the run has seen export from 2017-01-19 to 2017-11-08" in captured.err
+    )
+    line = complaint(capsys, "backtest", demo[0], "--data", old)
+    assert "has no unseen bars: the run has seen old from 2017-01-19 to 2017-11-08, and the 320 bars after" in line
+    assert main(["backtest", str(demo[0]), "--data", str(old), "--start", "2017-11-06"]) == 0
+    assert "bars were seen in training, so it is no evidence" in capsys.readouterr().out
 
 
 def test_backtest_notes_when_another_file_covers_the_time_trained_on(

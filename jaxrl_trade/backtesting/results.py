@@ -53,6 +53,8 @@ class BacktestReport:
       config: the account's rules.
       greedy: whether the largest logit was taken, or a sample.
       checkpoint: which weights were tested, in words, or None.
+      seen_bars: of the range, those that the agent was trained or chosen on, where that is known; with any, the range is no
+        evidence.
     """
 
     equity: pd.Series
@@ -77,6 +79,7 @@ class BacktestReport:
     config: EnvConfig
     greedy: bool
     checkpoint: str | None = None
+    seen_bars: int = 0
 
     @property
     def ended_ahead(self) -> bool:
@@ -86,8 +89,8 @@ class BacktestReport:
 
     @property
     def beats_buy_and_hold(self) -> bool:
-        """Whether the agent ended with more than buy and hold, and the interval of the Sharpe difference lies above 0."""
-        return self.ended_ahead and self.comparison.low > 0
+        """Whether the agent ended with more than buy and hold on unseen bars, and the Sharpe difference's interval is above 0."""
+        return self.ended_ahead and self.comparison.low > 0 and not self.seen_bars
 
     @property
     def verdict(self) -> str:
@@ -96,9 +99,9 @@ class BacktestReport:
         agent, hold = total[AGENT], total[BUY_AND_HOLD]
         outcome = "lost to" if agent < hold else "did no better than"
         if self.ended_ahead:
-            outcome = "beat" if self.beats_buy_and_hold else "ended ahead of"
+            outcome = "beat" if self.beats_buy_and_hold else "lost less than" if agent < 0 else "ended ahead of"
         who = "The agent" if len(self.trades) else "The agent never traded and"
-        despite = ", though it lost money" if self.ended_ahead and agent < 0 else ""
+        despite = ", though it lost money" if self.beats_buy_and_hold and agent < 0 else ""
         ruin = f"; it was ruined on {self.ruined:%Y-%m-%d %H:%M} UTC and closed" if self.ruined is not None else ""
         start, end = self.equity.index[0], self.equity.index[-1]
         return (
@@ -108,7 +111,9 @@ class BacktestReport:
 
     @property
     def _reservation(self) -> str:
-        """The end of the verdict: what the interval says, and why an agent that ended ahead does not beat buy and hold."""
+        """The end of the verdict: why it is no evidence, or what the interval says of an agent that ended ahead."""
+        if self.seen_bars:
+            return f", but {self.seen}, so it is no evidence"
         if math.isnan(self.comparison.low):
             reason = "an account that does not move has no Sharpe ratio"
             if self.comparison.days < MIN_DAYS:
@@ -116,6 +121,11 @@ class BacktestReport:
             return f", but does not beat it: {reason}" if self.ended_ahead else ""
         text = f"the {self.interval} {self.interval_side}"
         return f", but does not beat it: {text}" if self.ended_ahead and not self.beats_buy_and_hold else f"; {text}"
+
+    @property
+    def seen(self) -> str:
+        """How many bars of the range the agent had seen."""
+        return f"{self.seen_bars:,} of {len(self.equity):,} bars were seen in training"
 
     @property
     def interval(self) -> str:
@@ -134,9 +144,15 @@ class BacktestReport:
     def summary(self) -> str:
         """The verdict, the tables and what to think of them, as plain text for a terminal."""
         tested = [f"Tested: {self.checkpoint}."] if self.checkpoint else []
-        tables = [formats.metrics_rows(self.metrics), formats.stress_rows(self.stress), formats.year_rows(self.by_year)]
+        tables = [self.metrics_rows, formats.stress_rows(self.stress), formats.year_rows(self.by_year)]
         texts = [formats.text_table(*table) for table in tables]
         return "\n".join([self.verdict, *tested, "", "\n\n".join(texts), "", *self.notes])
+
+    @property
+    def metrics_rows(self) -> formats.Table:
+        """The table of the strategies, which says in its head when the agent has seen its bars."""
+        (_, *heads), rows = formats.metrics_rows(self.metrics)
+        return [f"{self.seen_bars:,} of {len(self.equity):,} bars seen" if self.seen_bars else "", *heads], rows
 
     @property
     def notes(self) -> list[str]:
@@ -172,6 +188,7 @@ class BacktestReport:
             "start": self.equity.index[0].isoformat(),
             "end": self.equity.index[-1].isoformat(),
             "bars": len(self.equity),
+            "seen_bars": self.seen_bars,
             "initial_capital": self.config.initial_capital,
             "greedy": self.greedy,
             "checkpoint": self.checkpoint,

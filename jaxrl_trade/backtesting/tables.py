@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxrl_trade.backtesting.formats import figure, fold_rows, metrics_rows, seed_rows, stress_rows, year_rows
+from jaxrl_trade.backtesting.formats import figure, fold_rows, seed_rows, stress_rows, year_rows
 
 if TYPE_CHECKING:
     from jaxrl_trade.backtesting.results import BacktestReport
@@ -21,7 +21,7 @@ FULL = 0.1  # a month's return that has the strongest colour
 
 def metrics_table(report: BacktestReport) -> str:
     """Metrics down, strategies across."""
-    heads, rows = metrics_rows(report.metrics)
+    heads, rows = report.metrics_rows
     return html_table([f"{name} (median)" if name == "random timing" else name for name in heads], rows)
 
 

@@ -56,8 +56,8 @@ def track_of_bars(
         raise ValueError(f"bars is a {type(bars).__name__}; give Bars, as load_bars and sample_bars make them")
     table, index = features_by(features, bars), bars.index
     first_ready = len(index) - len(table.values)  # the warm-up
-    first = first_ready if start is None else _position(start, index, "start")
-    last = len(index) if end is None else _position(end, index, "end")
+    first = first_ready if start is None else position_of(start, index, "start")
+    last = len(index) if end is None else position_of(end, index, "end")
     if first < first_ready:
         raise ValueError(
             f"start = {start} is bar {first}, but features need the {first_ready} bars before the first one traded; "
@@ -100,7 +100,7 @@ def minutes_of(index: pd.DatetimeIndex) -> np.ndarray:
     return index.as_unit("s").asi8 // 60
 
 
-def _position(when: Any, index: pd.DatetimeIndex, name: str) -> int:
+def position_of(when: Any, index: pd.DatetimeIndex, name: str) -> int:
     """Position of the first bar at or after `when`; an `end` may lie one past the last bar, or at any later moment."""
     import pandas as pd
 

@@ -15,19 +15,23 @@ import tyro
 from jaxrl_trade.cli.data import ReadFlags, load_all
 from jaxrl_trade.cli.recorded import load_again, recorded, recorded_ranges
 from jaxrl_trade.cli.reports import as_json, backtest_each, save_all, shown
+from jaxrl_trade.cli.seen import unseen_ranges, with_seen
 from jaxrl_trade.cli.trials import check_trials
 from jaxrl_trade.spelling import meant
 
 if TYPE_CHECKING:
     import jax
-    import pandas as pd
 
     from jaxrl_trade.bars import Bars
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Backtest:
-    """Backtests the policy of a run after costs: on the run's test bars, or on all of another file."""
+    """Backtests the policy of a run after costs: on the run's test bars, or on the bars of another file that the run has not seen.
+
+    Where the file holds bars that the run was trained or chosen on, the backtest begins behind them and behind a gap like the one
+    between the run's own splits. --start overrides it; the verdict then says how many bars the agent has seen.
+    """
 
     folder: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(name="run", metavar="RUN")]]
     """Folder of the run."""
@@ -36,7 +40,7 @@ class Backtest:
     ] = ()
     """Other price files, or folders of them."""
     read: ReadFlags = dataclasses.field(default_factory=ReadFlags)
-    start: Annotated[str | None, tyro.conf.arg(metavar="DATE", help_behavior_hint="(default: the first)")] = None
+    start: Annotated[str | None, tyro.conf.arg(metavar="DATE", help_behavior_hint="(default: the first unseen)")] = None
     """First bar, such as 2024-03-01; UTC."""
     end: Annotated[str | None, tyro.conf.arg(metavar="DATE", help_behavior_hint="(default: after the last)")] = None
     """End of the range, not part of it."""
@@ -63,23 +67,23 @@ class Backtest:
         key = key_of(self.seed)
         check_trials(self.trials)
         policy, config, facts = load_policy(self.folder), load_config(self.folder), read_facts(self.folder)
+        ranges = self._ranges(facts)
+        bars = {each.symbol: each for each, _, _ in ranges}
         reports = backtest_each(
             policy,
             config,
-            self._ranges(facts),
+            ranges,
             greedy=not self.sampled,
             key=key if self.sampled else None,
             checkpoint=str(load_choice(self.folder)),
             seed=self.seed,
             trials=self.trials or (1 if self.data else facts.get("trials", 1)),
         )
+        reports = {symbol: with_seen(report, facts, bars[symbol]) for symbol, report in reports.items()}
         pages = []
         if self.out is not None:
             history = read_metrics(self.folder / "metrics.jsonl")
             pages = save_all(reports, self.out, self.out, history, reproduction(facts, command_line))
-        notes = [_seen(facts, report.equity.index) for report in reports.values()]
-        for note in dict.fromkeys(note for note in notes if note is not None):
-            print(note, file=sys.stderr)
         print(json.dumps(as_json(reports), indent=2) if self.json else shown(reports))
         for page in pages:
             print(page, file=sys.stderr if self.json else sys.stdout)
@@ -89,10 +93,13 @@ class Backtest:
         """Bars of each instrument, and the range of them to trade.
 
         Raises:
-          OSError, ValueError: as `load_again` and `load_all`, or a symbol that the run does not have.
+          OSError, ValueError: as `load_again`, `load_all` and `unseen_ranges`, or a symbol that the run does not have.
         """
         if self.data:
-            return [(bars, self.start, self.end) for bars in load_all(self.data, self.read)]
+            every = load_all(self.data, self.read)
+            if self.start is None:
+                return unseen_ranges(facts, every, self.end)
+            return [(bars, self.start, self.end) for bars in every]
         found: list[tuple[Bars, str | int | None, str | int | None]] = []
         every = load_again(facts)
         for bars, test in zip(every, recorded_ranges(recorded(facts), "test"), strict=True):
@@ -128,24 +135,6 @@ def key_of(seed: Any) -> jax.Array:
         raise ValueError(
             f"JAX finds no device for JAX_PLATFORMS={asked!r}{reason and f' ({reason})'}; set it to cpu, or unset it"
         ) from None
-
-
-def _seen(facts: Mapping[str, Any], index: pd.Index[Any]) -> str | None:
-    """A warning where the bars lie in the time that the agent was trained and chosen on, in whichever file."""
-    import pandas as pd
-
-    if facts.get("data") is None:
-        return None
-    splits = recorded(facts)["splits"]
-    first, last = (
-        pd.Timestamp(splits[s][t], tz="UTC") for s, t in (("train", "start_time"), ("validation", "last_time"))
-    )
-    if index[-1] < first or index[0] > last:
-        return None
-    return (
-        f"note: the range shares time with the bars that the agent was trained and chosen on ({first:%Y-%m-%d} to "
-        f"{last:%Y-%m-%d}): if it is the same instrument or moves with it, the agent has seen part of it"
-    )
 
 
 def reproduction(facts: Mapping[str, Any], command_line: str) -> dict[str, Any]:

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import math
 import subprocess
@@ -94,14 +95,23 @@ def test_a_winning_agent_is_told_so():
     assert "lost money" not in report.verdict
 
 
+def test_bars_that_were_seen_are_no_evidence_whatever_the_interval_says():
+    report = dataclasses.replace(backtest(always(0), drifting(0), RULES), seen_bars=40)
+    assert report.comparison.low > 0
+    assert not report.beats_buy_and_hold
+    assert report.verdict.startswith("The agent ended ahead of buy and hold on FALL")
+    assert report.verdict.endswith("but 40 of 100 bars were seen in training, so it is no evidence.")
+    assert report.as_dict()["seen_bars"] == 40
+
+
 def test_an_agent_that_may_have_been_lucky_does_not_beat_buy_and_hold():
     half_long = simple_rules(execution=table_of([0.5, 0.0, 1.0], fee_rate=0.001))
     report = backtest(always(0), drifting(0), half_long)  # half of buy and hold's loss at about its Sharpe ratio
     assert report.comparison.low < 0 < report.comparison.high
     assert report.ended_ahead
     assert not report.beats_buy_and_hold
-    assert report.verdict.startswith("The agent ended ahead of buy and hold on FALL")
-    assert "though it lost money, but does not beat it: the 95 % interval of the Sharpe difference, -" in report.verdict
+    assert report.verdict.startswith("The agent lost less than buy and hold on FALL")
+    assert "after costs, but does not beat it: the 95 % interval of the Sharpe difference, -" in report.verdict
     assert report.verdict.endswith("holds 0.")
 
 
