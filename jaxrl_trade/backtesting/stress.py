@@ -70,17 +70,20 @@ def under_stress(
       costs: multiples of the table's fees and takers' offsets, 0 or more.
     Returns:
       A row each, "costs x 2" and "one bar late"; columns total_return, sharpe, max_drawdown, trades, final_equity (of the agent)
-      and buy_and_hold (its total return at those costs).
+      and buy_and_hold (its total return at those costs). A ruined agent decides nothing more, and an account that follows it a bar
+      late may not be ruined and would hold to the end what nobody holds: its row is NaN.
     """
     import pandas as pd
 
-    late = np.concatenate([[NOTHING], trace.action[:-1]])
     traces = {f"costs x {multiple:g}": (simulator.run(multiple), multiple) for multiple in costs if multiple != 1.0}
     traces |= {"costs x 1": (trace, 1.0)} if 1.0 in costs else {}
     rows = {}
     for name, (each, multiple) in sorted(traces.items(), key=lambda item: item[1][1]):
         rows[name] = _figures(each, track, days, config, multiple)
-    rows[LATE] = _figures(replay(late, track, config), track, days, config, 1.0)
+    late = replay(np.concatenate([[NOTHING], trace.action[:-1]]), track, config)
+    rows[LATE] = _figures(late, track, days, config, 1.0)
+    if np.any(trace.action == NOTHING):
+        rows[LATE] |= dict.fromkeys(_FIGURES, float("nan"))
     return pd.DataFrame.from_dict(rows, orient="index")
 
 

@@ -66,6 +66,19 @@ def test_a_bar_late_is_the_same_actions_after_a_first_bar_of_nothing(bars, repor
     assert row["total_return"] != pytest.approx(report.metrics.loc["agent", "total_return"], rel=1e-3)
 
 
+def test_nobody_follows_a_ruined_agent_a_bar_late():
+    close = np.concatenate([random_walk(3, 340, volatility=0.001), [60.0], np.linspace(61.0, 90.0, 40)])
+    bars = bars_of(close, freq="D")
+    rules = simple_rules(execution=table_of([0.0, 1.0]), leverage=3.0)
+    steps = len(backtest(scripted(np.zeros(1000, int), 2), bars, rules, costs=()).equity) - 1
+    crash = steps - 41  # the decision that earns the fall to 60
+    report = backtest(scripted((np.arange(steps) == crash).astype(int), 2), bars, rules)
+    assert report.ruined is not None
+    late = report.stress.loc["one bar late"]
+    assert late[["total_return", "sharpe", "trades", "final_equity"]].isna().all()
+    assert not report.stress.drop(index="one bar late").isna().any(axis=None)
+
+
 def test_negative_costs_are_refused(bars):
     with pytest.raises(ValueError, match=r"costs hold -1; each must be a multiple"):
         backtest(scripted(ACTIONS, 3), bars, RULES, costs=(1, -1))
