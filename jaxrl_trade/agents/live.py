@@ -64,10 +64,10 @@ class Holding:
         """Position, equity, capital and max_position, with the defaults filled in at the newest close.
 
         Raises:
-          ValueError: something else than finite numbers, or a capital or max_position not above 0.
+          ValueError: something else than finite numbers, or a capital, equity or max_position not above 0.
         """
         capital = _number("capital", env.initial_capital if self.capital is None else self.capital, above=0.0)
-        equity = _number("equity", capital if self.equity is None else self.equity)
+        equity = _number("equity", capital if self.equity is None else self.equity, above=0.0)
         basis = {"leverage": capital, "equity": max(equity, equity_floor(env) * capital / env.initial_capital)}
         full = env.max_position if env.sizing == "units" else env.leverage * basis[env.sizing] / close
         return (

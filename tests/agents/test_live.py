@@ -113,6 +113,8 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no prices": (lambda f: f[["open", "close"]].to_numpy(), {}, "bars is a ndarray; give Bars or a frame"),
     "position": (lambda f: f, {"position": float("nan")}, "position = nan must be a finite number"),
     "capital": (lambda f: f, {"capital": 0}, "capital = 0 must be a finite number above 0"),
+    "no equity": (lambda f: f, {"equity": 0.0}, "equity = 0.0 must be a finite number above 0"),
+    "lost more than all": (lambda f: f, {"equity": -5.0}, "equity = -5.0 must be a finite number above 0"),
     "max_position": (lambda f: f, {"max_position": "1"}, "max_position = '1' must be a finite number above 0"),
 }
 
