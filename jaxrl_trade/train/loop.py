@@ -55,7 +55,8 @@ def train_ppo(
 ) -> TrainResult:
     """Trains PPO for `config.updates` updates, watched by a person.
 
-    Ctrl-C and SIGTERM end it after the running chunk, with a checkpoint; the result's `stopped_by` says so.
+    Ctrl-C and SIGTERM end it after the running chunk, with a checkpoint; the result's `stopped_by` says so, and
+    `resume=True` goes on from it.
 
     A resumed run goes on as if it had never stopped: bit for bit on a CPU of the same versions and on as many devices. More
     `config.updates` than it began with make it longer; the length of its schedules is the run's and stays. On another number of
@@ -245,7 +246,5 @@ def _introduce(progress: Progress, session: Session) -> None:
 
 def _farewell(signal: str | None, session: Session) -> str:
     saved = session.last_checkpoint()
-    place = (
-        f"the checkpoint is {saved}, resume=True goes on from it" if saved else "nothing was saved: no folder was given"
-    )
+    place = f"the checkpoint is {saved}" if saved else "nothing was saved: no folder was given"
     return f"stopped by {signal} after update {session.done} of {session.updates}; {place}"
