@@ -128,9 +128,11 @@ def test_resumed_when_complete_it_says_the_same_also_of_a_file_that_moved(
     before = result_of(folder)
     programs.clear()
     moved = shutil.copy(swept.file, tmp_path / "mine.csv")
+    shutil.rmtree(folder / "chosen")  # as where it was stopped before
     assert main(["sweep", "ppo", str(moved), "--resume", str(folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == before == result_of(folder)
     assert not programs
+    assert main(["backtest", str(folder / "chosen" / "seed-1")]) == 0
 
 
 def test_a_changed_file_or_grid_is_refused(swept: Swept, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -140,6 +142,9 @@ def test_a_changed_file_or_grid_is_refused(swept: Swept, tmp_path: Path, capsys:
     grid = ["--learning-rate", "1e-4", "1e-3", "--seeds", "2", "--seed", "5"]
     assert main(["sweep", "ppo", str(swept.file), *SMALL, *grid, "--out", str(swept.folder)]) == 2
     assert "holds a sweep of other settings (grid.learning_rate: " in capsys.readouterr().err.splitlines()[-1]
+    words = [str(tmp_path / "mine.csv"), *SMALL, *GRID, "--out", str(swept.folder)]
+    assert main(["sweep", "ppo", *words]) == 2
+    assert "holds a sweep of other bars" in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(("signal", "code"), [("SIGINT", 130), ("SIGTERM", 0)])

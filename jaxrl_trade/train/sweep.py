@@ -97,7 +97,7 @@ def sweep(
       folder: of the sweep's files; one that holds this sweep already goes on where it was stopped. None writes none.
       at_once: most runs in one program, where memory is short; all when left out. A group that is begun keeps its size.
       devices: of this host, to divide the runs over, or "all"; None is 1, or as before.
-      facts: JSON values added to plan.json and to run.json of the chosen runs.
+      facts: JSON values added to plan.json and to run.json of the chosen runs; a sweep that goes on keeps those it began with.
       quiet: prints nothing.
     Raises:
       ValueError: an argument of another kind, a grid without a choice, a name or value that does not fit; in the folder a sweep of
@@ -122,7 +122,8 @@ def sweep(
         total = len(settings) * len(keys)
         size = saved["runs_at_once"] if saved and at_once is None else group_size(total, at_once, count)
         if place is not None:
-            kept.begin(place, kept.plan_of(market, validation, config, grid, keys, size, count), facts or {})
+            plan = kept.plan_of(market, validation, config, grid, keys, size, count)
+            facts = kept.begin(place, plan, facts or {})
         groups = Groups(market, validation, config, settings, keys, size, count, place)
         found = groups.run(quiet)
         chosen = best(

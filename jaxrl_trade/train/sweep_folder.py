@@ -17,10 +17,11 @@ import numpy as np
 
 from jaxrl_trade.config import AgentConfig
 from jaxrl_trade.market import Market
+from jaxrl_trade.networks import load_weights
 from jaxrl_trade.train import run as runs
 from jaxrl_trade.train.agent import AGENTS, agent_of
 from jaxrl_trade.train.checkpoints import Checkpoints
-from jaxrl_trade.train.choice import Choice, save_choice
+from jaxrl_trade.train.choice import WEIGHTS, Choice, load_choice, save_choice
 from jaxrl_trade.train.config_json import config_from_dict, config_to_dict, differences
 from jaxrl_trade.train.files import LOCK, read_json, write_json
 from jaxrl_trade.train.provenance import key_words, market_digest, surroundings
@@ -83,13 +84,15 @@ def config_of(plan: Mapping[str, Any]) -> AgentConfig:
     return config
 
 
-def begin(folder: Path, plan: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+def begin(folder: Path, plan: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     """Writes plan.json, or compares it with the one that is there.
 
     Args:
       folder: of the sweep, which nobody else is in.
       plan: of `plan_of`.
       facts: added to a new plan: where the bars came from, say.
+    Returns:
+      The facts that the sweep began with.
     Raises:
       FileExistsError: the folder holds something else.
       ValueError: the sweep in it is of other settings, keys or bars; the message names what differs.
@@ -97,8 +100,8 @@ def begin(folder: Path, plan: Mapping[str, Any], facts: Mapping[str, Any]) -> No
     if not (folder / PLAN).exists():
         if other := sorted(path.name for path in folder.iterdir() if path.name != LOCK):
             raise FileExistsError(f"{folder} holds something else than a sweep ({other[0]}); choose another folder")
-        write_json(folder / PLAN, {**facts, **plan})
-        return
+        write_json(folder / PLAN, {**facts, **plan, "command": facts.get("command", plan["command"])})
+        return dict(facts)
     saved = read_plan(folder)
     other_way = "go on with its own, or start a new sweep in another folder"
     if changed := differences({name: saved.get(name) for name in _SETTINGS}, {name: plan[name] for name in _SETTINGS}):
@@ -107,10 +110,17 @@ def begin(folder: Path, plan: Mapping[str, Any], facts: Mapping[str, Any]) -> No
         counts = len(saved["keys"]), len(plan["keys"])
         how = "other keys" if counts[0] == counts[1] else f"{counts[0]} seeds, this one has {counts[1]}"
         raise ValueError(f"{folder} holds a sweep of {how}; {other_way}")
-    if any(saved.get(name) != plan[name] for name in _BARS):
+    if any(saved.get(name) != plan[name] for name in _BARS) or _is_other_file(saved, facts):
         raise ValueError(
             f"{folder} holds a sweep of other bars: prices, split or features differ from those it began with; {other_way}"
         )
+    return {name: value for name, value in saved.items() if name not in plan or name == "command"}
+
+
+def _is_other_file(saved: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
+    """Whether both say where their bars came from, and other bars are there now: those of the test count, too."""
+    hashes = [each["data"].get("sha256") for each in (saved, facts) if isinstance(each.get("data"), Mapping)]
+    return len(hashes) == 2 and hashes[0] != hashes[1]
 
 
 def group_folder(folder: Path, group: int) -> Path:
@@ -124,9 +134,12 @@ def checkpoints_of(folder: Path, group: int) -> Checkpoints:
 
 
 def read_validation(folder: Path, group: int) -> list[dict[str, Any]] | None:
-    """The figures of a group's runs on the validation bars; None before they are there."""
-    path = group_folder(folder, group) / VALIDATION
-    return list(read_json(path)["runs"]) if path.exists() else None
+    """The figures of a group's runs on the validation bars; None before they are there, or where their file is damaged."""
+    try:
+        rows = read_json(group_folder(folder, group) / VALIDATION).get("runs")
+    except (OSError, ValueError):
+        return None
+    return rows if isinstance(rows, list) and all(isinstance(row, dict) for row in rows) else None
 
 
 def save_validation(folder: Path, group: int, figures: Sequence[Mapping[str, Any]]) -> None:
@@ -137,7 +150,7 @@ def save_validation(folder: Path, group: int, figures: Sequence[Mapping[str, Any
 def save_chosen(
     folder: Path, market: Market, config: AgentConfig, keys: jax.Array, params: Sequence[Any], facts: dict[str, Any]
 ) -> None:
-    """Writes chosen/, whole or not at all, if it is not there: a run folder for each seed.
+    """Writes chosen/, whole or not at all, if it is not there or something in it is damaged: a run folder for each seed.
 
     Args:
       folder: of the sweep.
@@ -146,12 +159,29 @@ def save_chosen(
       keys, params: of each seed.
       facts: JSON values added to every run.json.
     """
-    partial, final = folder / f".{CHOSEN}_partial", folder / CHOSEN
-    if final.exists():
+    partial, old, final = (folder / name for name in (f".{CHOSEN}_partial", f".{CHOSEN}_old", CHOSEN))
+    places = [f"seed-{seed}" for seed in range(len(params))]
+    if all(_holds(final / place, config, weights, facts) for place, weights in zip(places, params, strict=True)):
         return
-    shutil.rmtree(partial, ignore_errors=True)
-    for seed, (key, weights) in enumerate(zip(keys, params, strict=True)):
-        place = partial / f"seed-{seed}"
-        runs.create_run(place, market, config, key, 1, facts)
-        save_choice(place, weights, Choice(config.updates, config.updates, None))
+    for leftover in (partial, old):
+        shutil.rmtree(leftover, ignore_errors=True)
+    for place, key, weights in zip(places, keys, params, strict=True):
+        runs.create_run(partial / place, market, config, key, 1, facts)
+        save_choice(partial / place, weights, Choice(config.updates, config.updates, None))
+    if final.exists():
+        final.rename(old)
     partial.rename(final)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _holds(place: Path, config: AgentConfig, weights: Any, facts: Mapping[str, Any]) -> bool:
+    """Whether a run folder is whole, with this config, these weights and these facts."""
+    try:
+        saved, settings = runs.read_facts(place), read_json(place / runs.CONFIG)
+        load_choice(place)
+        found = load_weights(place / WEIGHTS, weights)
+    except (OSError, ValueError):
+        return False
+    wanted = json.loads(json.dumps({**facts, "config": config_to_dict(config)}))
+    is_same = jax.tree.map(lambda a, b: bool(np.array_equal(a, b, equal_nan=True)), found, weights)
+    return settings == wanted["config"] and {**saved, **wanted} == saved and all(jax.tree.leaves(is_same))

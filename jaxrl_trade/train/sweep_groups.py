@@ -190,7 +190,7 @@ class Groups:
     ) -> list[dict[str, Any]]:
         """The rows of a group's runs."""
         rows = None if self._folder is None else kept.read_validation(self._folder, group)
-        if rows is not None:
+        if rows is not None and [(row.get("setting"), row.get("seed")) for row in rows] == self._members(group):
             return rows
         progress.say(f"backtesting {len(self._members(group))} runs on validation bars")
         rows, agent = [], agent_of(self._config)

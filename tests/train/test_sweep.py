@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -146,6 +147,34 @@ def test_a_complete_sweep_trains_nothing_again(done: Done, programs: list[tuple[
     assert not programs
     assert again.runs == done.result.runs
     assert again.chosen == done.result.chosen
+
+
+def test_what_is_damaged_in_a_complete_sweep_is_written_again_from_its_groups(
+    done: Done, programs: list[tuple[int, int]], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(done.folder, tmp_path / "sweep")
+    whole = done.folder / "chosen"
+    files = [Path("seed-0/weights/actor.safetensors"), Path("seed-1/run.json"), Path("seed-1/config.json")]
+    programs.clear()
+    for file in [folder / "chosen" / name for name in files] + [folder / "groups" / "001" / "validation.json"]:
+        file.write_bytes(file.read_bytes()[:-100])
+        again = run(folder)
+        assert again.runs == done.result.runs
+    assert not programs
+    assert (folder / "chosen" / files[0]).read_bytes() == (whole / files[0]).read_bytes()
+    assert load_config(folder / "chosen" / "seed-1") == done.result.config
+
+
+def test_facts_stay_those_that_a_sweep_began_with(done: Done, tmp_path: Path) -> None:
+    facts = {"seed": 7, "data": {"sha256": "bars"}, "command": "begin"}
+    folder = tmp_path / "sweep"
+    run(folder, at_once=2, facts=facts)
+    shutil.rmtree(folder / "chosen")  # as where it was stopped
+    run(folder)
+    found = read_facts(folder / "chosen" / "seed-0")
+    assert {name: found[name] for name in facts} == facts
+    with pytest.raises(ValueError, match="holds a sweep of other bars"):
+        run(folder, facts={"data": {"sha256": "bars with other test bars"}})
 
 
 @pytest.mark.parametrize(("name", "after"), [("SIGINT", 3), ("SIGTERM", 6)])
