@@ -186,6 +186,7 @@ def test_the_folder_holds_the_report_and_a_run_for_each_fold(walk: Walk) -> None
     assert found == {
         "seed-0",
         "seed-1",
+        "walk.json",
         "walk_forward.json",
         "equity.parquet",
         "folds.parquet",
@@ -208,7 +209,32 @@ def test_begun_again_it_trains_nothing_and_says_the_same(
     monkeypatch.setattr(module, "train_agent", None)
     before = json.loads((walk.folder / "walk_forward.json").read_text())
     assert main(["walk-forward", str(walk.file), *FLAGS, "--out", str(walk.folder), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == before
+    found = json.loads(capsys.readouterr().out)
+    assert {name: found[name] for name in before} == before
+    assert (found["run"], found["report"]) == (str(walk.folder), str(walk.folder / "report.html"))
+    assert (found["symbol"], found["sha256"]) == ("mine", walk.bars.sha256)
+    assert (found["start"], found["end"]) == (before["median_seed"]["start"], before["median_seed"]["end"])
+
+
+@pytest.mark.parametrize("stretch", ["train", "validation", "test"])
+def test_a_file_with_one_other_close_and_other_folds_are_refused(walk: Walk, stretch: str) -> None:
+    frame = walk.bars.frame.copy()
+    frame.iloc[getattr(plan()[1], stretch).end - 1, 3] *= 1.00001
+    other = Bars.from_frame(frame, symbol="mine")
+    with pytest.raises(ValueError, match=r"walk holds a walk-forward of other bars: the file has changed since; go on"):
+        jt.walk_forward(other, walk.config, KEY, **FOLDS, seeds=2, folder=walk.folder, quiet=True)
+    with pytest.raises(ValueError, match="holds a walk-forward of other folds"):
+        jt.walk_forward(walk.bars, walk.config, KEY, folds=3, out_of_sample=0.2, folder=walk.folder, quiet=True)
+
+
+def test_a_folder_of_something_else_and_a_file_are_refused(
+    walk: Walk, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    (tmp_path / "plan.json").write_text("{}")
+    for out, message in ((tmp_path, "holds something else than a walk-forward (plan.json)"), (walk.file, "is a file")):
+        assert main(["walk-forward", str(walk.file), *FLAGS, "--out", str(out)]) == 2
+        assert message in capsys.readouterr().err.splitlines()[-1]
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
 
 def test_a_fold_is_backtested_on_its_own_test_bars(walk: Walk, capsys: pytest.CaptureFixture) -> None:

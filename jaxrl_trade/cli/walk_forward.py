@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import shlex
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,6 +18,7 @@ from jaxrl_trade.cli.data import ReadFlags, load
 from jaxrl_trade.cli.flags import AccountFlags, DQNFlags, DQNRunFlags, PPOFlags, PPORunFlags, RewardFlags
 from jaxrl_trade.cli.own import OwnFlags
 from jaxrl_trade.cli.prepared import check_features
+from jaxrl_trade.cli.reports import whole_as_json
 from jaxrl_trade.cli.train import Preset, TrainDQN, TrainPPO, fresh_folder
 from jaxrl_trade.cli.trials import check_trials
 from jaxrl_trade.config import AgentConfig
@@ -120,11 +122,11 @@ class _WalkForward:
             print(f"go on with: {command_line}{again}", file=sys.stderr)
             return 130 if stop.signal == "SIGINT" else 0
         finally:
-            if self.out is None and not any(folder.iterdir()):  # no run has begun
-                folder.rmdir()
+            if self.out is None and not (folder / "seed-0").exists():  # no run has begun
+                shutil.rmtree(folder, ignore_errors=True)
         report.save(folder)
         page = _page(report, folder, reproduction(read_facts(folder / "seed-0" / "fold-1"), command_line))
-        print(json.dumps(report.as_dict(), indent=2) if self.json else report.summary())
+        print(json.dumps(whole_as_json(report, folder, page), indent=2) if self.json else report.summary())
         print(page, file=sys.stderr if self.json else sys.stdout)
         return 0
 

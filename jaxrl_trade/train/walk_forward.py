@@ -24,6 +24,7 @@ from jaxrl_trade.train.choice import WEIGHTS, load_choice
 from jaxrl_trade.train.loop import train_agent
 from jaxrl_trade.train.placement import Devices
 from jaxrl_trade.train.result import StoppedError
+from jaxrl_trade.train.walk_folder import begin
 
 if TYPE_CHECKING:
     from jaxrl_trade.agents import Policy
@@ -68,7 +69,8 @@ def walk_forward(
       facts: JSON values added to every run.json.
       quiet: prints nothing.
     Raises:
-      ValueError: too few bars, arguments out of range, or a folder with runs of other settings.
+      ValueError: too few bars, arguments out of range, or a folder with runs of other settings, bars or folds.
+      OSError: the folder holds something else than a walk-forward.
       StoppedError: Ctrl-C or SIGTERM ended the training of a fold.
     """
     from jaxrl_trade.backtesting.walk_forward import walk_forward_report
@@ -81,6 +83,8 @@ def walk_forward(
     check_key(key)
     look_back = WARMUP if features is None else max(WARMUP, len(bars) - len(features_by(features, bars)))
     plan = plan_folds(len(bars), look_back, folds, out_of_sample, look_back if embargo is None else embargo)
+    if folder is not None:
+        begin(Path(folder), bars, plan)
     whole = Market.from_bars(bars, features)
     skipped = len(bars) - whole.n_bars
     policies: list[list[Policy]] = []
@@ -102,7 +106,7 @@ def walk_forward(
                     place,
                     checkpoint_every,
                     devices,
-                    _facts(facts, bars, fold),
+                    {**_facts(facts, bars, fold), "fold": number},
                     quiet,
                 )
             )
