@@ -47,7 +47,8 @@ def read_json(path: Path) -> dict[str, Any]:
       ValueError: it holds something else.
     """
     if not path.exists():
-        raise FileNotFoundError(f"{path.parent} is no run folder: it has no {path.name}{meant_path(path.parent)}")
+        hint = _run_inside(path.parent) or meant_path(path.parent)
+        raise FileNotFoundError(f"{path.parent} is no run folder: it has no {path.name}{hint}")
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
@@ -55,6 +56,13 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ValueError(f"{path} is damaged: it holds no JSON object")
     return data
+
+
+def _run_inside(folder: Path) -> str:
+    """Where the first run of a folder of several lies, as `meant`: that of a sweep or of a walk-forward."""
+    runs = (folder / "chosen" / "seed-0", folder / "seed-0" / "fold-1", folder / "fold-1", folder / "seed-0")
+    found = next((run for run in runs if run.is_dir()), None)
+    return "" if found is None else f"; it holds several runs, such as {found}"
 
 
 def reason(error: Exception) -> str:
