@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -18,6 +19,7 @@ from jaxrl_trade.backtesting.tables import (
     config_table,
     execution_table,
     fold_table,
+    html_table,
     metrics_table,
     month_table,
     seed_table,
@@ -28,6 +30,7 @@ from jaxrl_trade.backtesting.tables import (
 
 if TYPE_CHECKING:
     from jaxrl_trade.backtesting.results import BacktestReport
+    from jaxrl_trade.backtesting.sweep import SweepReport
     from jaxrl_trade.backtesting.walk_forward import WalkForwardReport
 
 TEMPLATE = Path(__file__).parent / "templates" / "report.html"
@@ -57,6 +60,7 @@ def render(
     training: Sequence[Mapping[str, Any]],
     provenance: Mapping[str, Any],
     walk_forward: WalkForwardReport | None = None,
+    sweep: SweepReport | None = None,
 ) -> str:
     """The report as HTML.
 
@@ -64,26 +68,28 @@ def render(
       report: of a backtest.
       training: rows of the run's metrics, one an update, numbers by name; may be empty.
       provenance: what reproduces it, by name; nested mappings are spelled out.
-      walk_forward: the walk-forward that `report` is the median seed of.
+      walk_forward, sweep: the one that `report` is the median seed of.
     Raises:
       PlotlyMissingError: plotly is not installed.
     """
     figures, curves = charts(report), training_charts(training)
     folds = [] if walk_forward is None else walk_forward_charts(walk_forward)
-    spread = [] if walk_forward is None else walk_forward.spread
+    whole = walk_forward or sweep
+    kind = "Backtest" if whole is None else "Walk-forward" if sweep is None else "Sweep"
+    several = [*(whole.spread if whole else []), *([sweep.choice] if sweep else [])]
     metrics = report.metrics.to_dict("index")
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
-        title=escape(f"Backtest of {report.symbol}"),
+        title=escape(f"{kind} of {report.symbol}"),
         symbol=escape(report.symbol),
         span=escape(f"{report.equity.index[0]:%Y-%m-%d %H:%M} to {report.equity.index[-1]:%Y-%m-%d %H:%M} UTC"),
         size=escape(f"{len(report.equity):,} bars · {'greedy' if report.greedy else 'sampled'} actions"),
         checkpoint=f"<p>Tested: {escape(report.checkpoint)}.</p>" if report.checkpoint else "",
         outcome="won" if report.beats_buy_and_hold and metrics["agent"]["total_return"] > 0 else "lost",
-        kind="Backtest" if walk_forward is None else "Walk-forward",
+        kind=kind if whole is None else f"{kind}, {_seeds_and_trials(report, len(whole.reports))}",
         verdict=escape(report.verdict),
         cards=_cards(metrics),
-        notes="".join(f"<li>{escape(note)}</li>" for note in [*spread, *report.notes]),
-        walk=_walk(walk_forward, folds),
+        notes="".join(f"<li>{escape(note)}</li>" for note in [*several, *report.notes]),
+        whole=_walk(walk_forward, folds) + _settings(sweep),
         figures="".join(_figure(chart) for chart in figures),
         months=month_table(report),
         stress=stress_table(report),
@@ -150,6 +156,21 @@ def _walk(walk: WalkForwardReport | None, folds: Sequence[Chart]) -> str:
     return "".join(_figure(chart) for chart in folds) + table
 
 
+def _settings(sweep: SweepReport | None) -> str:
+    if sweep is None:
+        return ""
+    return (
+        '<section class="panel"><h2>Settings and seeds</h2><p>Means of the seeds on validation bars, after costs, ± their standard '
+        f"deviation; the chosen setting's seeds on these bars.</p>{html_table(*sweep.setting_rows)}{seed_table(sweep)}</section>"
+    )
+
+
+def _seeds_and_trials(report: BacktestReport, seeds: int) -> str:
+    """Which of several this is, and how many were tried."""
+    trials = f"{report.deflated.trials:,} {'trial' if report.deflated.trials == 1 else 'trials'}"
+    return f"{f'the median of {seeds} seeds' if seeds > 1 else '1 seed'}, {trials}"
+
+
 def _training(curves: Sequence[Chart]) -> str:
     if not curves:
         return ""
@@ -164,6 +185,8 @@ def _provenance(report: BacktestReport, provenance: Mapping[str, Any]) -> str:
     known = {"data sha256": report.sha256} if report.sha256 else {}
     items = {**dict(_flat(provenance)), **known}
     command = items.pop("command", None)
+    if isinstance(command, (list, tuple)):  # of a run that began in Python
+        command = shlex.join(map(str, command))
     line = f"<pre>{escape(spelled(command))}</pre>" if command else ""
     facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(spelled(value))}</dd>" for name, value in items.items())
     return f"{line}<dl class='facts'>{facts}</dl>" if facts or line else "<p>Nothing was recorded.</p>"

@@ -19,6 +19,7 @@ from jaxrl_trade.config import EnvConfig
 if TYPE_CHECKING:
     import pandas as pd
 
+    from jaxrl_trade.backtesting.sweep import SweepReport
     from jaxrl_trade.backtesting.walk_forward import WalkForwardReport
 
 AGENT, BUY_AND_HOLD, SHORT, FLAT, RANDOM = "agent", "buy and hold", "always short", "always flat", "random timing"
@@ -225,6 +226,7 @@ class BacktestReport:
         training: Sequence[Mapping[str, Any]] | None = None,
         provenance: Mapping[str, Any] | None = None,
         walk_forward: WalkForwardReport | None = None,
+        sweep: SweepReport | None = None,
     ) -> Path:
         """Writes the report as one HTML file that needs no network.
 
@@ -232,13 +234,13 @@ class BacktestReport:
           path: of the file; its folder is made if need be.
           training: rows of the run's metrics, one an update, numbers by name.
           provenance: what reproduces it: command, commit, data hash, seed, versions.
-          walk_forward: the walk-forward that this is the median seed of.
+          walk_forward, sweep: the one that this is the median seed of.
         Raises:
           ImportError: plotly is not installed; the message says how to get it.
         """
         from jaxrl_trade.backtesting.report import render
 
-        html = render(self, training=training or (), provenance=provenance or {}, walk_forward=walk_forward)
+        html = render(self, training or (), provenance or {}, walk_forward, sweep)
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(html, encoding="utf-8")

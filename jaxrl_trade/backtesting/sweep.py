@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jaxrl_trade.backtesting.formats import Table, seed_rows, setting_rows, text_table
 from jaxrl_trade.backtesting.judge import backtest
 from jaxrl_trade.backtesting.results import BUY_AND_HOLD, BacktestReport, numbers
 from jaxrl_trade.backtesting.seeds import median_of, seed_figures, spread_of
@@ -49,7 +50,12 @@ class SweepReport:
     @property
     def verdict(self) -> str:
         """One plain sentence of the median seed, and one of all seeds where there are several."""
-        return " ".join([self.median.verdict, *spread_of(self.reports)])
+        return " ".join([self.median.verdict, *self.spread])
+
+    @property
+    def spread(self) -> list[str]:
+        """What the seeds came to, in a sentence; nothing of a single one."""
+        return spread_of(self.reports)
 
     @property
     def choice(self) -> str:
@@ -65,9 +71,7 @@ class SweepReport:
 
     def summary(self) -> str:
         """Verdict, choice and tables, as plain text for a terminal."""
-        from jaxrl_trade.backtesting.formats import seed_rows, setting_rows, text_table
-
-        tables = [text_table(*setting_rows(self.settings, self._names))]
+        tables = [text_table(*self.setting_rows)]
         if len(self.reports) > 1:
             tables.append(text_table(*seed_rows(self.seeds)))
         details = self.median.summary().split("\n", 1)[1]
@@ -98,8 +102,13 @@ class SweepReport:
         return folder
 
     def to_html(self, path: str | os.PathLike[str], *, provenance: Mapping[str, Any] | None = None) -> Path:
-        """Writes the report of the median seed, as `BacktestReport.to_html`."""
-        return self.median.to_html(path, provenance=provenance)
+        """Writes the report of the median seed with settings and seeds beside it, as `BacktestReport.to_html`."""
+        return self.median.to_html(path, provenance=provenance, sweep=self)
+
+    @property
+    def setting_rows(self) -> Table:
+        """The settings, the best on validation bars first."""
+        return setting_rows(self.settings, self._names)
 
     @property
     def _names(self) -> list[str]:

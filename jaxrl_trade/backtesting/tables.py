@@ -14,6 +14,7 @@ from jaxrl_trade.backtesting.formats import figure, fold_rows, seed_rows, stress
 
 if TYPE_CHECKING:
     from jaxrl_trade.backtesting.results import BacktestReport
+    from jaxrl_trade.backtesting.sweep import SweepReport
     from jaxrl_trade.backtesting.walk_forward import WalkForwardReport
 
 FULL = 0.1  # a month's return that has the strongest colour
@@ -75,9 +76,9 @@ def fold_table(walk: WalkForwardReport) -> str:
     return html_table(*fold_rows(walk.folds))
 
 
-def seed_table(walk: WalkForwardReport) -> str:
-    """Seeds of a walk-forward; nothing of a single one."""
-    return html_table(*seed_rows(walk.seeds)) if len(walk.reports) > 1 else ""
+def seed_table(whole: WalkForwardReport | SweepReport) -> str:
+    """Seeds of a walk-forward or of a sweep's chosen setting; nothing of a single one."""
+    return html_table(*seed_rows(whole.seeds)) if len(whole.reports) > 1 else ""
 
 
 def month_table(report: BacktestReport) -> str:
