@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +63,27 @@ def test_it_ends_with_the_verdict_the_choice_the_tables_and_the_page(swept: Swep
     for text in ("That is the median of 2 seeds", "return on validation", "standard deviation", "costs × 5"):
         assert text in swept.printed
     assert "<html" in (swept.folder / "report.html").read_text()[:200]
+
+
+def test_the_page_is_of_a_sweep_with_its_settings_and_the_command(swept: Swept) -> None:
+    page, found = (swept.folder / "report.html").read_text(), result_of(swept.folder)
+    assert "<title>Sweep of mine</title>" in page
+    assert "<p>Sweep, the median of 2 seeds, 4 trials, " in page
+    assert f"<pre>jaxrl-trade sweep ppo {swept.file} " in page
+    body = page[page.index("<h2>Settings and seeds</h2>") :]
+    (chosen,) = (setting for setting in found["settings"] if setting["chosen"])
+    figure = f"{chosen['total_return']:.2%} ± {chosen['total_return_std']:.2%}"
+    assert re.search(
+        rf"<tr><th>{chosen['setting']}</th><td>{chosen['learning_rate']:g}</td><td>{figure}<.*?>chosen<", body
+    )
+
+
+def test_a_folder_of_several_runs_names_the_first(swept: Swept, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    line = complaint(capsys, "backtest", swept.folder)
+    assert f"is no run folder: it has no run.json; it holds several runs, such as {swept.folder}/chosen/seed-0" in line
+    (tmp_path / "walk" / "seed-0" / "fold-1").mkdir(parents=True)
+    with pytest.raises(FileNotFoundError, match=r"such as .*walk/seed-0/fold-1$"):
+        jt.load_policy(tmp_path / "walk")
 
 
 def test_settings_are_means_and_deviations_of_their_runs_and_the_best_mean_is_chosen(swept: Swept) -> None:
@@ -130,7 +152,10 @@ def test_resumed_when_complete_it_says_the_same_also_of_a_file_that_moved(
     moved = shutil.copy(swept.file, tmp_path / "mine.csv")
     shutil.rmtree(folder / "chosen")  # as where it was stopped before
     assert main(["sweep", "ppo", str(moved), "--resume", str(folder), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == before == result_of(folder)
+    found = json.loads(capsys.readouterr().out)
+    assert {name: found[name] for name in before} == before == result_of(folder)
+    assert (found["run"], found["report"], found["symbol"]) == (str(folder), str(folder / "report.html"), "mine")
+    assert (found["sha256"], found["start"]) == (read_plan(folder)["data"]["sha256"], before["median_seed"]["start"])
     assert not programs
     assert main(["backtest", str(folder / "chosen" / "seed-1")]) == 0
 

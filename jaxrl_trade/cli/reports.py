@@ -12,6 +12,8 @@ from jaxrl_trade.patience import working
 
 if TYPE_CHECKING:
     from jaxrl_trade.backtesting import BacktestReport
+    from jaxrl_trade.backtesting.sweep import SweepReport
+    from jaxrl_trade.backtesting.walk_forward import WalkForwardReport
     from jaxrl_trade.bars import Bars
     from jaxrl_trade.config import AgentConfig
 
@@ -34,6 +36,13 @@ def as_json(reports: Reports) -> dict[str, Any]:
         return next(iter(reports.values())).as_dict()
     each = {symbol: report.as_dict() for symbol, report in reports.items()}
     return {"together": _figures(reports), "instruments": each}
+
+
+def whole_as_json(report: SweepReport | WalkForwardReport, folder: Path, page: Path) -> dict[str, Any]:
+    """The figures of a sweep or of a walk-forward, with where they lie and the bars that they are of."""
+    median = report.median.as_dict()
+    tested = {name: median[name] for name in ("symbol", "sha256", "start", "end", "bars")}
+    return {"run": str(folder), "report": str(page), **tested, **report.as_dict()}
 
 
 def save_all(

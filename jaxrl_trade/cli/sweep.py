@@ -20,6 +20,7 @@ from jaxrl_trade.cli.flags import AccountFlags, DQNFlags, DQNRunFlags, PPOFlags,
 from jaxrl_trade.cli.own import OwnFlags, try_parts
 from jaxrl_trade.cli.prepared import Prepared, prepare
 from jaxrl_trade.cli.recorded import load_again
+from jaxrl_trade.cli.reports import whole_as_json
 from jaxrl_trade.cli.train import Preset, TrainDQN, TrainPPO, fresh_folder
 from jaxrl_trade.config import AgentConfig
 from jaxrl_trade.patience import working
@@ -216,7 +217,7 @@ def _finish(
         page = report.to_html(folder / "report.html", provenance=reproduction(plan, str(plan.get("command", ""))))
     except ImportError as error:
         print(f"no report.html: {error}", file=sys.stderr)
-    print(json.dumps(report.as_dict(), indent=2) if as_json else report.summary())
+    print(json.dumps(whole_as_json(report, folder, page), indent=2) if as_json else report.summary())
     print(page, file=sys.stderr if as_json else sys.stdout)
     return 0
 
