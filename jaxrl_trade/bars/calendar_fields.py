@@ -25,11 +25,13 @@ DATES = (
     r"(?P<year>\d{4})(?P<month>\d{2})(?P<day>\d{2})",
     r"(?P<day>\d{1,2})[- ](?P<month_name>[A-Za-z]{3,9})\.?[-, ]+(?P<year>\d{4})",
     r"(?P<month_name>[A-Za-z]{3,9})\.? (?P<day>\d{1,2}),? +(?P<year>\d{4})",
+    r"(?P<first>\d{1,2})\.(?P<second_field>\d{1,2})\.(?P<short_year>\d{2})",
 )
 CLOCKS = (
     r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?)?(?: ?(?P<half>[AaPp][Mm]))?",
     r"(?P<hour>\d{2})(?P<minute>\d{2})(?P<second>\d{2})?",
     r"(?P<hour>\d{1,2})-(?P<half>[AaPp][Mm])",
+    r"(?P<hour>\d{1,2})(?:[:.](?P<minute>\d{2})(?:[:.](?P<second>\d{2}))?)? ?[Uu]hr",
 )
 ZONE = r"(?: ?(?P<zone>[Zz]|(?:UTC|GMT)?[+-]\d{1,2}(?::?\d{2})?|UTC|GMT))?"
 SHAPES = (
@@ -58,6 +60,7 @@ class CalendarFields:
         self.offset = np.zeros(n, np.int64)
         self.refuse = refuse
         self._numeric = np.zeros(n, bool)  # rows such as 03/04/2021
+        self._short = np.zeros(n, bool)  # rows such as 14.03.21
 
     def read(self, text: pa.ChunkedArray, shapes: tuple[str, ...]) -> None:
         """Match n texts; a row that no shape fits is refused."""
@@ -74,6 +77,7 @@ class CalendarFields:
         if not self._numeric.any():
             return ()
         shown: tuple[str, ...] = ()
+        said = day_first is not None
         first, second = self.values["first"], self.values["second_field"]
         shows_day, shows_month = self._numeric & (first > 12), self._numeric & (second > 12)
         if day_first is None:
@@ -90,7 +94,12 @@ class CalendarFields:
         day, month = (first, second) if day_first else (second, first)
         self.values["day"] = np.where(self._numeric, day, self.values["day"])
         self.values["month"] = np.where(self._numeric, month, self.values["month"])
-        return shown
+        if not self._short.any():
+            return shown
+        if not said:
+            why = f"which may have the year first or last; if last, settle it with {SETTLE['day_first']}"
+            self._refuse_any(self._short & self._may_have_the_year_first(), why)
+        return (*shown, "years of two digits are those of 1970 to 2069")
 
     def date_ns(self) -> IntArray:
         """`[n]` nanoseconds since 1970 of midnight; the thirtieth of February is refused."""
@@ -106,6 +115,23 @@ class CalendarFields:
         hour, minute, second, nano = (self.values[name] for name in ("hour", "minute", "second", "nanosecond"))
         self._refuse_any((hour > 23) | (minute > 59) | (second > 59), "which is no time of the day")
         return hour * HOUR + minute * MINUTE + second * SECOND + nano
+
+    def _may_have_the_year_first(self) -> bool:
+        """Whether 21.03.04 and the like could be of 2021, which neither a field nor the order of the rows rules out."""
+        first, second, last, month, day = (
+            self.values[name][self._short] for name in ("first", "second_field", "year", "month", "day")
+        )
+        as_day = last % 100
+        if ((second < 1) | (second > 12) | (as_day < 1) | (as_day > 31)).any():
+            return False
+        year_last = last * 10_000 + month * 100 + day
+        year_first = _full_year(first) * 10_000 + second * 100 + as_day
+        if not _is_sorted(year_last):
+            return True
+        within_a_year = (last == last[0]).all() and (
+            first != first[0]
+        ).any()  # else a bar a year, on one day of the month
+        return _is_sorted(year_first) and not within_a_year
 
     def _read_shape(self, text: pa.ChunkedArray, shape: str) -> None:
         import pyarrow as pa
@@ -124,6 +150,9 @@ class CalendarFields:
         self._numeric[rows] = "first" in group
         for name in group.keys() & self.values.keys():
             self.values[name][rows] = digits_to_int(group[name])
+        if "short_year" in group:
+            self._short[rows] = True
+            self.values["year"][rows] = _full_year(digits_to_int(group["short_year"]))
         if "fraction" in group:
             self.values["nanosecond"][rows] = billionths(group["fraction"])
         if "month_name" in group:
@@ -142,6 +171,16 @@ class CalendarFields:
     def _refuse_any(self, rows: BoolArray, why: str) -> None:
         if rows.any():
             raise self.refuse(int(np.argmax(rows)), why)
+
+
+def _full_year(year: IntArray) -> IntArray:
+    """Years of two digits as POSIX has them, but from 1970 on: 1970 to 2069."""
+    return year + np.where(year < 70, 2000, 1900)
+
+
+def _is_sorted(values: IntArray) -> bool:
+    steps = np.diff(values)
+    return bool((steps >= 0).all() or (steps <= 0).all())
 
 
 def to_int(array: pa.ChunkedArray) -> IntArray:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from jaxrl_trade.bars.layout import RawTable, is_missing
 from jaxrl_trade.bars.options import SETTLE, LoadOptions, listed
-from jaxrl_trade.bars.vendors import ALIASES, PRICES, Vendor, normalise, vendor_of
+from jaxrl_trade.bars.vendors import ALIASES, PRICES, Vendor, normalise, role_of, vendor_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?(\s*[AaPp][Mm])?|\d{1,6}")
+_CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?(\s*([AaPp][Mm]|[Uu]hr))?|\d{1,6}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +106,11 @@ def _volume_of(symbols: pa.ChunkedArray, known: Sequence[str]) -> int | None:
 
 
 def _volumes_left_out(names: Sequence[str], volume: int | None) -> list[str]:
-    others = [name for i, name in enumerate(names) if re.match(r"vol(ume)?\b", normalise(name)) and i != volume]
+    others = [
+        name
+        for i, name in enumerate(names)
+        if i != volume and (role_of(name) == "volume" or re.match(r"vol(ume)?\b", normalise(name)))
+    ]
     return [f"volume is {names[volume]!r}, not {listed(map(repr, others))}"] if others and volume is not None else []
 
 

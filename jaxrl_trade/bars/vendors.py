@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
+import unicodedata
 from collections.abc import Sequence
 
 PRICES = ("open", "high", "low", "close")
@@ -67,10 +68,52 @@ VENDORS = (
         "Stooq in Polish",
         time="data",
         open="otwarcie",
-        high="najwyzszy|najwyższy",
-        low="najnizszy|najniższy",
-        close="zamkniecie|zamknięcie",
+        high="najwyzszy",
+        low="najnizszy",
+        close="zamkniecie",
         volume="wolumen",
+    ),
+    Vendor(
+        "in German",
+        time="zeitstempel|zeitpunkt|datum|zeit",
+        date="datum",
+        clock="uhrzeit|zeit",
+        open="eroffnung|eroeffnung|eroffnungskurs|eroeffnungskurs|eroffn.|erster",
+        high="hoch|tageshoch|hochst|hoechst|hochstkurs|hoechstkurs",
+        low="tief|tagestief|tiefst|tiefstkurs",
+        close="schluss|schlusskurs|letzter|zuletzt|kurs",
+        volume="stucke|stuecke|stuck|stueck|stuckzahl|stueckzahl|volumen|umsatz",
+    ),
+    Vendor(
+        "in French",
+        clock="heure",
+        open="ouverture|ouv.",
+        high="plus haut|haut",
+        low="plus bas|bas",
+        close="cloture|dernier|cours",
+    ),
+    Vendor(
+        "in Spanish",
+        time="fecha",
+        date="fecha",
+        clock="hora",
+        open="apertura",
+        high="maximo|alto",
+        low="minimo|bajo",
+        close="cierre|ultimo",
+        volume="volumen",
+    ),
+    Vendor(
+        "in Italian", date="data", clock="ora", open="apertura", high="massimo", low="minimo", close="chiusura|ultimo"
+    ),
+    Vendor(
+        "in Portuguese",
+        date="data",
+        clock="hora",
+        open="abertura",
+        high="maxima|maximo",
+        low="minima|minimo",
+        close="fechamento|fecho|ultimo",
     ),
     Vendor("Nasdaq", close="close/last"),
     Vendor("Tushare", time="trade date", symbol="ts code"),
@@ -118,9 +161,11 @@ ALIASES = aliases(VENDORS)
 def normalise(name: str) -> str:
     """`"1. open"`, `"<OPEN>"`, `"Open (USD)"`, `"open.1"`, `"open_price"` -> four times `"open"`, `"open price"`.
 
-    A column without a name is "unnamed".
+    Letters lose their accents: `"Clôture"` -> `"cloture"`. A column without a name is "unnamed".
     """
-    name = re.sub(r"\([^)]*\)|[<>*]", "", name.strip().strip('"').strip("'").lower())
+    letters = unicodedata.normalize("NFD", name.strip().strip('"').strip("'").casefold())
+    name = "".join(letter for letter in letters if unicodedata.category(letter) != "Mn")
+    name = re.sub(r"\([^)]*\)|[<>*]", "", name)
     name = re.sub(r"\.\d+$", "", NUMBERING.sub("", name.strip()))
     name = re.sub(r"[\s_\-]+", " ", name).strip()
     return "unnamed" if re.fullmatch(r"|unnamed: ?\d+", name) else name

@@ -107,15 +107,15 @@ HOURLY = {
     ),
     "names given by the user": (
         line,
-        "Zeit,Erster,Hoch,Tief,Letzter,Menge",
+        "Tid,Först,Högst,Lägst,Senast,Volym",
         {
             "columns": {
-                "time": "Zeit",
-                "open": "Erster",
-                "high": "Hoch",
-                "low": "Tief",
-                "close": "Letzter",
-                "volume": "Menge",
+                "time": "Tid",
+                "open": "Först",
+                "high": "Högst",
+                "low": "Lägst",
+                "close": "Senast",
+                "volume": "Volym",
             }
         },
     ),

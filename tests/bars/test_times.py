@@ -131,6 +131,8 @@ def test_a_zone_that_is_none_is_named(tz):
         ("2021-03-04 12:00 AM", "2021-03-04T00:00"),
         ("2021-03-04 12:30 pm", "2021-03-04T12:30"),
         ("2021-03-04 09-AM", "2021-03-04T09:00"),
+        ("14.03.2021 08:00 Uhr", "2021-03-14T08:00"),
+        ("14.03.2021, 8 Uhr", "2021-03-14T08:00"),
         ("20210304", "2021-03-04"),
         ("202103041530", "2021-03-04T15:30"),
         ("20210304153045", "2021-03-04T15:30:45"),
@@ -150,6 +152,32 @@ def test_a_zone_that_is_none_is_named(tz):
 def test_a_time_means_what_it_says(text, expected, tmp_path):
     (tmp_path / "p.csv").write_text(f'time;close\n"{text}";1.5\n2030-01-01;1.6\n')
     assert load_bars(tmp_path / "p.csv").times[0] == np.datetime64(expected, "ns")
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_dotted_years_of_two_digits_come_last_where_the_order_of_the_rows_shows_it(descending, tmp_path):
+    days = np.arange("1999-12-20", "2000-02-20", dtype="M8[D]")
+    rows = [f"{day.item():%d.%m.%y},{i + 1}" for i, day in enumerate(days)]
+    (tmp_path / "p.csv").write_text("\n".join(["Datum,Schluss", *(rows[::-1] if descending else rows)]))
+    bars = load_bars(tmp_path / "p.csv")
+    np.testing.assert_array_equal(bars.times, days.astype("M8[ns]"))
+    assert "years of two digits are those of 1970 to 2069" in bars.report.assumed
+
+
+@pytest.mark.parametrize(
+    "days",
+    [
+        [f"21.03.{day:02d}" for day in range(1, 32)],  # of March 2021, as in Korea
+        ["21.01.31", "21.02.28", "21.03.31", "21.04.30"],
+        ["31.12.21", "31.12.22", "31.12.23"],
+    ],
+)
+def test_a_year_of_two_digits_that_may_come_first_is_refused_and_settled_by_the_flag(days, tmp_path):
+    (tmp_path / "p.csv").write_text("\n".join(["date,close", *(f"{day},{i + 1}" for i, day in enumerate(days))]))
+    with pytest.raises(ValueError, match=r"line 2: column 'date' has .* may have the year first or last.*--day-first"):
+        load_bars(tmp_path / "p.csv")
+    day, month, year = days[0].split(".")
+    assert load_bars(tmp_path / "p.csv", day_first=True).frame["close"].loc[f"20{year}-{month}-{day}"] == 1
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,30 @@ def test_what_reads_two_ways_names_the_flag_that_settles_it_and_loads_with_it(sh
     assert_bars(load_bars(path, **options), times, with_volume)
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        "Datum;Erster;Hoch;Tief;Schlusskurs;Stuecke",
+        "Datum;EROEFFNUNG;Hoechst;Tiefst;Letzter (EUR);Volumen",
+        "Fecha;Apertura;Máximo;Mínimo;Cierre;Volumen",
+        "Data;Apertura;Massimo;Minimo;Chiusura;Volume",
+        "Data;Abertura;Máxima;Mínima;Fechamento;Volume",
+        "Date;Ouverture;Haut;Bas;Dernier;Volume",
+    ],
+)
+def test_names_in_several_languages_are_known_with_accents_and_without(names, tmp_path):
+    rows = FILES["French"][2].partition("\n")[2]
+    (tmp_path / "p.csv").write_text(f"{names}\n{rows}")
+    assert_bars(load_bars(tmp_path / "p.csv"), DAYS)
+
+
+@pytest.mark.parametrize("names", ["Datum;Zeit", "Date;Heure", "Fecha;Hora", "Data;Ora"])
+def test_dates_and_clocks_in_several_languages_are_known(names, tmp_path):
+    rows = FILES["German"][2].partition("\n")[2]
+    (tmp_path / "p.csv").write_text(f"{names};open;high;low;close;volume;x\n{rows}")
+    assert_bars(load_bars(tmp_path / "p.csv"), MINUTES)
+
+
 def test_metatrader_files_in_utf_16_give_the_same_bars(tmp_path):
     times, with_volume, text = FILES["11 MetaTrader 5"]
     for encoding in ("utf-16", "utf-16-le"):
@@ -219,11 +243,11 @@ def test_a_new_vendor_is_one_row(tmp_path, monkeypatch):
     from jaxrl_trade.bars import vendors
 
     row = vendors.Vendor(
-        "a new one", time="zeit", open="erster", high="hoch", low="tief", close="letzter", volume="menge"
+        "a new one", time="tid", open="forst", high="hogst", low="lagst", close="senast", volume="volym"
     )
     for role, names in vendors.aliases([*VENDORS, row]).items():
         monkeypatch.setitem(ALIASES, role, names)
-    text = re.sub("Date.*", "Zeit,Erster,Hoch,Tief,Letzter", FILES["9 Stooq"][2])
+    text = re.sub("Date.*", "Tid,Först,Högst,Lägst,Senast", FILES["9 Stooq"][2])
     (tmp_path / "p.csv").write_text(text)
     assert_bars(load_bars(tmp_path / "p.csv"), DAYS, with_volume=False)
 
