@@ -78,6 +78,7 @@ def test_train_ends_with_the_table_the_verdict_and_the_path_of_the_report(demo: 
     folder, printed = demo
     lines = printed.splitlines()
     assert lines[-1] == str(folder / "report.html")
+    assert "are few" not in printed  # 565 bars and more than 20 days
     assert any("buy and hold on EURUSD" in line and line.startswith("The agent") for line in lines)
     for text in (
         "6,225 read, 6,225 kept",
@@ -642,8 +643,16 @@ def test_the_fewest_bars_that_can_be_split_are_named_and_are_enough() -> None:
     bars = jt.sample_bars()
     with pytest.raises(ValueError, match=r"has 2,466 bars; .* need at least 2,467"):
         prepare([bars.head(2_466)])
-    (only,) = prepare([bars.head(2_467)]).instruments
+    prepared = prepare([bars.head(2_467)])
+    (only,) = prepared.instruments
     assert all(kept is not None and kept.end - kept.first >= 2 for kept in only.ranges.values())
+    lines = prepared.lines()[-4:]
+    assert [line.split()[0] for line in lines] == ["validation", "warning:", "test", "warning:"]
+    assert lines[1].endswith(" are few to choose weights by; bring more, or take jaxrl-trade walk-forward")
+    kept = only.ranges["test"]
+    assert kept is not None
+    days = len(set(bars.index[kept.first : kept.end].date))
+    assert f"warning: {kept.end - kept.first} bars on {days} days are few to judge by" in lines[3]
 
 
 def test_training_prints_its_result_as_json(

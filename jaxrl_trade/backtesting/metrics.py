@@ -15,16 +15,17 @@ Array = np.ndarray
 
 MINUTES_PER_DAY = 1440
 DAYS_PER_YEAR = 365.25
+YEARLY_SPAN = 60  # days: a return of less is not compounded to a year, which would promise what nobody has seen
 LONG_BAR = 5  # days: bars further apart than this are weekly or longer, not daily with a weekend between
 
 # name -> what it says, in the order of the table
 METRICS: dict[str, str] = {
     "total_return": "Final equity over initial capital, less 1.",
-    "annual_return": "Compound return per year, from daily returns.",
+    "annual_return": f"Compound return per year, from daily returns; none of fewer than {YEARLY_SPAN} calendar days.",
     "volatility": "Standard deviation of daily returns, per year.",
     "sharpe": "Mean over standard deviation of daily returns, per year; no risk-free rate.",
     "sortino": "Mean over downside deviation of daily returns, per year.",
-    "calmar": "Annual return over maximum drawdown.",
+    "calmar": "Annual return over maximum drawdown; none where there is no annual return.",
     "max_drawdown": "Deepest fall below an earlier peak, from daily closes.",
     "drawdown_days": "Calendar days from that peak to its recovery, or to the end.",
     "drawdown_bars": "The same in bars.",
@@ -61,6 +62,11 @@ class Days:
     def years(self) -> float:
         """Length of the range."""
         return len(self.last) / self.per_year
+
+    @property
+    def span(self) -> int:
+        """Calendar days from the first bar's to the last bar's, both included."""
+        return int(self.number[-1]) - self.opened + 1 if len(self.number) else 1
 
     def returns(self, equity: Array) -> Array:
         """Daily returns `[D]` of equities `[n]`; -1 on the day that loses everything, 0 after it."""
@@ -101,18 +107,21 @@ def days_of(minutes: Array, all_minutes: Array | None = None) -> Days:
 
 
 def performance(returns: Array, days: Days) -> dict[str, float]:
-    """The figures that depend on daily returns `[D]` alone; NaN where fewer than 2 days leave them undefined."""
+    """The figures that depend on daily returns `[D]` alone; NaN where fewer than 2 days leave them undefined.
+
+    annual_return and calmar, which compound what was seen to a year, are NaN also where the days span less than `YEARLY_SPAN`.
+    """
     import empyrical
 
     nan = float("nan")
     factor = days.per_year
     depth = float(empyrical.max_drawdown(returns))
     figures = {"max_drawdown": depth}
-    with np.errstate(
-        over="ignore", invalid="ignore", divide="ignore"
-    ):  # a few days compounded to a year may be infinite
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # days compounded to a year may be infinite
         enough = len(returns) >= 2
-        figures["annual_return"] = float(empyrical.annual_return(returns, annualization=factor)) if enough else nan
+        figures["annual_return"] = nan
+        if enough and days.span >= YEARLY_SPAN:
+            figures["annual_return"] = float(empyrical.annual_return(returns, annualization=factor))
         figures["volatility"] = float(empyrical.annual_volatility(returns, annualization=factor)) if enough else nan
         figures["sharpe"] = float(empyrical.sharpe_ratio(returns, annualization=factor)) if enough else nan
         figures["sortino"] = float(empyrical.sortino_ratio(returns, annualization=factor)) if enough else nan

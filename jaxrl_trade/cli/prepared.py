@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jaxrl_trade.bars import Bars
 
 FRACTIONS = (0.7, 0.15, 0.15)  # of the bar times with features: train, validation, test
+FEW_DAYS, FEW_BARS = 20, 500  # below either, validation chooses and the test judges by luck
 HISTORIES = 4  # truncated ones on which features of the user's own are computed again
 
 
@@ -91,14 +92,34 @@ class Prepared:
             return [
                 *only.bars.report.lines(),
                 features,
-                *(f"{name:<14} {range_}" for name, range_ in only.ranges.items()),
+                *(line for name, range_ in only.ranges.items() for line in self._split(name, str(range_))),
             ]
         times = {name: f"{time['start_time']} to {time['last_time']}" for name, time in self._times().items()}
         return [
             *(line for one in self.instruments for line in _brief(one.bars)),
             features,
-            *(f"{name:<14} {text}" for name, text in times.items()),
+            *(line for name, text in times.items() for line in self._split(name, text)),
         ]
+
+    def _split(self, name: str, text: str) -> list[str]:
+        """A split in a line, and a warning where it is short."""
+        line, days, bars = f"{name:<14} {text}", self._days(name), self._bars(name)
+        if name == "train" or (days >= FEW_DAYS and bars >= FEW_BARS):
+            return [line]
+        use = "to choose weights by" if name == "validation" else "to judge by"
+        return [
+            line,
+            f"               warning: {bars:,} bars on {days} days are few {use}; bring more, or take jaxrl-trade walk-forward",
+        ]
+
+    def _bars(self, name: str) -> int:
+        """Of a split, over all instruments."""
+        return sum(r.end - r.first for one in self.instruments if (r := one.ranges[name]) is not None)
+
+    def _days(self, name: str) -> int:
+        """UTC days of a split that hold bars, over all instruments."""
+        ranges = [(one.bars.index, r) for one in self.instruments if (r := one.ranges[name]) is not None]
+        return len(np.unique(np.concatenate([index[r.first : r.end].floor("D").asi8 for index, r in ranges])))
 
     def _times(self) -> dict[str, dict[str, str]]:
         """The first and the last time of each split, over all instruments."""

@@ -90,6 +90,13 @@ def test_less_than_two_days_leave_yearly_figures_undefined():
     assert math.isnan(sharpe(days.returns(np.linspace(100, 90, 10)), days))
 
 
+@pytest.mark.parametrize(("n", "is_yearly"), [(59, False), (60, True)])
+def test_a_return_of_less_than_60_days_is_not_compounded_to_a_year(n, is_yearly):
+    figures = performance(np.resize([0.01, -0.005], n - 1), days_of(MONDAY + DAY * np.arange(n)))
+    assert np.isfinite([figures["annual_return"], figures["calmar"]]).tolist() == [is_yearly, is_yearly]
+    assert np.isfinite([figures["volatility"], figures["sharpe"], figures["sortino"]]).all()
+
+
 def test_an_equity_that_never_moves_has_zero_return_and_no_ratio():
     figures = evaluate_ledger(ledger_of(np.full(24 * 5, 100.0)), days_of(MONDAY + HOUR * np.arange(24 * 5)))
     assert figures["total_return"] == figures["volatility"] == figures["max_drawdown"] == figures["trades"] == 0
@@ -114,7 +121,7 @@ def test_a_drawdown_that_never_recovers_lasts_to_the_end():
 def test_a_lost_account_returns_minus_one_once():
     days = days_of(MONDAY + DAY * np.arange(5))
     np.testing.assert_array_equal(days.returns(np.array([100.0, 50, -20, -20, -20])), [-0.5, -1, 0, 0])
-    figures = evaluate_ledger(ledger_of([100.0, 50, -20, -20, -20]), days)
+    figures = evaluate_ledger(ledger_of([100.0, 50, *[-20.0] * 58]), days_of(MONDAY + DAY * np.arange(60)))
     assert figures["annual_return"] == -1
     assert figures["total_return"] == pytest.approx(-1.2)
 
