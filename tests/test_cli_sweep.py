@@ -20,7 +20,9 @@ from jaxrl_trade.backtesting.formats import setting_rows
 from jaxrl_trade.cli import main, parse
 from jaxrl_trade.cli.sweep import SweepDQN, SweepPPO
 from jaxrl_trade.cli.train import TrainPPO
+from jaxrl_trade.cli.trials import count_trials
 from jaxrl_trade.train.result import StoppedError
+from jaxrl_trade.train.run import read_facts
 from jaxrl_trade.train.sweep_folder import read_plan
 from tests.test_cli import SMALL, complaint, write_csv
 from tests.train.sweeps import remembered_programs
@@ -117,6 +119,24 @@ def test_the_chosen_seeds_alone_are_tested_and_every_run_counts_as_a_trial(
     assert found["median_seed"]["metrics"]["agent"]["total_return"] == pytest.approx(min(totals))  # the lower of two
     start = read_plan(swept.folder)["data"]["splits"]["test"]["start_time"]
     assert found["median_seed"]["start"][:16].replace("T", " ") == start
+
+
+def test_whoever_is_tested_beside_a_sweep_counts_its_runs(swept: Swept, tmp_path: Path) -> None:
+    sha256 = read_plan(swept.folder)["data"]["sha256"]
+    shutil.copytree(swept.folder, tmp_path / "sweep")
+    assert count_trials(tmp_path / "next", sha256) == 1 + 4
+    assert count_trials(tmp_path / "next", sha256, own=6) == 6 + 4
+    assert count_trials(tmp_path / "sweep", sha256, own=4) == 4
+    assert count_trials(tmp_path / "next", "other bars") == 1
+    (tmp_path / "sweep" / "sweep.json").write_text("{")
+    assert count_trials(tmp_path / "next", sha256) == 1
+
+
+def test_a_second_sweep_counts_the_first(swept: Swept, tmp_path: Path) -> None:
+    shutil.copytree(swept.folder, tmp_path / "first")
+    assert main(["sweep", "ppo", str(swept.file), *SMALL, *GRID, "--out", str(tmp_path / "second")]) == 0
+    assert result_of(tmp_path / "second")["trials"] == 8
+    assert read_facts(tmp_path / "second" / "chosen" / "seed-0")["trials"] == 8
 
 
 def test_a_seed_is_that_of_the_training_command(swept: Swept) -> None:

@@ -17,6 +17,7 @@ from jaxrl_trade.backtesting import WalkForwardReport
 from jaxrl_trade.backtesting.folds import plan_folds
 from jaxrl_trade.bars import Bars
 from jaxrl_trade.cli import main
+from jaxrl_trade.cli.trials import count_trials
 from jaxrl_trade.train import placement
 from jaxrl_trade.train import walk_forward as module
 from jaxrl_trade.train.result import StoppedError
@@ -113,6 +114,15 @@ def test_the_tables_are_sums_over_folds_and_seeds(walk: Walk) -> None:
     np.testing.assert_allclose(report.seeds["total_return"], curves[-1] / curves[0] - 1)
     assert report.median.equity.iloc[-1] == curves[-1].min()  # the lower one of two
     assert report.median.deflated.trials == 2
+
+
+def test_its_seeds_are_trials_for_itself_its_folds_and_whoever_is_tested_beside_it(walk: Walk) -> None:
+    assert read_facts(walk.folder / "seed-0" / "fold-1")["trials"] == 2
+    assert count_trials(walk.folder.parent / "next", walk.bars.sha256) == 1 + 2
+    assert count_trials(walk.folder, walk.bars.sha256, own=2) == 2
+    assert count_trials(walk.folder.parent / "next", "other bars") == 1
+    with pytest.raises(ValueError, match="trials = 1 must be a whole number from 2, the seeds of this one"):
+        jt.walk_forward(walk.bars, walk.config, KEY, **FOLDS, seeds=2, trials=1)
 
 
 def test_the_words_name_the_median_the_spread_and_the_folds(walk: Walk) -> None:
@@ -285,6 +295,9 @@ def test_mistakes_are_one_line(
     assert "folds = 0 must be" in complaint(capsys, "walk-forward", walk.file, "--folds", "0", *out)
     assert "too few for 4 folds" in complaint(capsys, "walk-forward", walk.file, "--out-of-sample", "0.9", *out)
     assert "trials = 0 must be" in complaint(capsys, "walk-forward", walk.file, "--trials", "0", *out)
+    for command in (["walk-forward"], ["train", "ppo"]):
+        message = complaint(capsys, *command, walk.file, "--trials", "2000000000", *out)
+        assert "trials = 2000000000 must be at most 1,000,000,000" in message
     monkeypatch.chdir(tmp_path)
     assert "folds = 0 must be" in complaint(capsys, "walk-forward", walk.file, "--folds", "0")
     assert not list((tmp_path / "runs").iterdir())

@@ -14,6 +14,7 @@ import numpy as np
 Array = np.ndarray
 
 MIN_DAYS = 20  # below it neither figure means anything
+MOST_TRIALS = 10**9  # beyond it the quantiles of the best trial come too close to 1
 EULER = 0.5772156649015329
 
 
@@ -95,10 +96,12 @@ def deflated_sharpe(returns: Array, per_year: float, trials: int = 1, variance: 
     Returns:
       NaN figures where there are fewer than 20 days, or the returns do not vary.
     Raises:
-      ValueError: fewer than 1 trial, or a negative variance.
+      ValueError: fewer than 1 trial or more than a thousand million, or a negative variance.
     """
     if not isinstance(trials, (int, np.integer)) or isinstance(trials, bool) or trials < 1:
         raise ValueError(f"trials = {trials!r} must be a whole number of at least 1: this run is one of them")
+    if trials > MOST_TRIALS:
+        raise ValueError(f"trials = {trials!r} must be at most {MOST_TRIALS:,}")
     if variance is not None and not variance >= 0:
         raise ValueError(f"variance = {variance!r} must be at least 0; give the variance of the trials' Sharpe ratios")
     n, spread = len(returns), float(np.std(returns, ddof=1)) if len(returns) > 1 else 0.0

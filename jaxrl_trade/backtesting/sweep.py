@@ -128,6 +128,7 @@ def sweep_report(
     end: When = None,
     *,
     seed: int = 0,
+    trials: int | None = None,
 ) -> SweepReport:
     """Backtests the chosen setting's seeds.
 
@@ -137,6 +138,7 @@ def sweep_report(
       config: of the chosen setting.
       bars, start, end: as for `backtest`.
       seed: of the bootstrap and of random timing.
+      trials: settings and seeds tried on these bars; None are the runs.
     """
     setting = _described(settings[chosen])
     reports = tuple(
@@ -147,7 +149,7 @@ def sweep_report(
             start,
             end,
             checkpoint=f"the last weights of seed {number} with {setting}, the best of {len(settings)} settings on validation",
-            trials=len(runs),
+            trials=len(runs) if trials is None else trials,
             seed=seed,
         )
         for number, policy in enumerate(policies)

@@ -101,7 +101,7 @@ class WalkForwardReport:
 
 
 def walk_forward_report(
-    policies: Sequence[Sequence[Any]], folds: Sequence[Fold], bars: Bars, config: AgentConfig, trials: int = 1
+    policies: Sequence[Sequence[Any]], folds: Sequence[Fold], bars: Bars, config: AgentConfig, trials: int | None = None
 ) -> WalkForwardReport:
     """Backtests the policies of every seed in turn on the folds' test bars.
 
@@ -110,7 +110,7 @@ def walk_forward_report(
       folds: their stretches, which follow one another.
       bars: one instrument.
       config: of the runs.
-      trials: settings tried, this one included; every seed counts as one more.
+      trials: settings and seeds tried, these seeds included; None are these seeds.
     """
     import pandas as pd
 
@@ -124,7 +124,7 @@ def walk_forward_report(
             first,
             end + 1,
             checkpoint=f"{len(folds)} policies in turn, each trained on the bars before its own (seed {seed})",
-            trials=trials * len(policies),
+            trials=len(policies) if trials is None else trials,
         )
         for seed, each in enumerate(policies)
     )

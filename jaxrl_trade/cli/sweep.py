@@ -22,6 +22,7 @@ from jaxrl_trade.cli.prepared import Prepared, prepare
 from jaxrl_trade.cli.recorded import load_again
 from jaxrl_trade.cli.reports import whole_as_json
 from jaxrl_trade.cli.train import Preset, TrainDQN, TrainPPO, fresh_folder
+from jaxrl_trade.cli.trials import count_trials
 from jaxrl_trade.config import AgentConfig
 from jaxrl_trade.patience import working
 from jaxrl_trade.train.grid import settings_of, sweepable
@@ -112,7 +113,7 @@ class _Sweep:
             raise ValueError(f"seeds = {self.seeds} must be at least 1")
         grid = self.grid()
         config, options = self.config(), self.read.options()
-        settings_of(grid, config)
+        settings = settings_of(grid, config)
         key_of(self.seed)  # refuses a seed that is none
         prepared = prepare([load(self.data, options)], self.own.features_by())
         _print_data(prepared, self.json)
@@ -121,6 +122,7 @@ class _Sweep:
         folder = self.out or fresh_folder(f"sweep-{self.trainer.agent}-{prepared.name}-{self.preset}")
         paths = [] if self.data is None else [self.data]
         facts = {"command": command_line, "seed": self.seed, "data": prepared.facts(paths, options)}
+        facts["trials"] = count_trials(folder, prepared.sha256, len(settings) * self.seeds)
         try:
             seeds = range(self.seed, self.seed + self.seeds)
             kept = {"at_once": self.at_once, "devices": self.devices, "facts": facts}
@@ -208,10 +210,10 @@ def _finish(
     (instrument,) = prepared.instruments
     test = instrument.ranges["test"]
     assert test is not None  # prepare has refused so few bars
-    with working("backtesting the chosen setting"):
-        report = result.backtest(instrument.bars, test.first, test.end, seed=seeds[0])
-    report.save(folder)
     plan = read_plan(folder)
+    with working("backtesting the chosen setting"):
+        report = result.backtest(instrument.bars, test.first, test.end, seed=seeds[0], trials=plan.get("trials"))
+    report.save(folder)
     page = folder
     try:
         page = report.to_html(folder / "report.html", provenance=reproduction(plan, str(plan.get("command", ""))))

@@ -20,7 +20,7 @@ from jaxrl_trade.cli.own import OwnFlags
 from jaxrl_trade.cli.prepared import check_features
 from jaxrl_trade.cli.reports import whole_as_json
 from jaxrl_trade.cli.train import Preset, TrainDQN, TrainPPO, fresh_folder
-from jaxrl_trade.cli.trials import check_trials
+from jaxrl_trade.cli.trials import check_trials, count_trials
 from jaxrl_trade.config import AgentConfig
 
 
@@ -56,8 +56,13 @@ class _WalkForward:
         tyro.conf.arg(metavar="N|all", help_behavior_hint="(default: 1, or as the runs had)"),
     ] = None
     """Devices of this host to divide the episodes over."""
-    trials: int = 1
-    """Settings tried on these bars, this one included; the seeds multiply it."""
+    trials: Annotated[
+        int | None,
+        tyro.conf.arg(
+            metavar="N", help_behavior_hint="(default: the seeds, and the runs beside this one on the same bars)"
+        ),
+    ] = None
+    """Settings and seeds tried on these bars, this one's seeds included: the more, the more of its Sharpe ratio is luck."""
     json: bool = False
     """Print JSON."""
     own: OwnFlags = dataclasses.field(default_factory=OwnFlags)
@@ -114,7 +119,7 @@ class _WalkForward:
                 folder=folder,
                 checkpoint_every=self.checkpoint_every,
                 devices=self.devices,
-                trials=self.trials,
+                trials=self.trials or count_trials(folder, bars.sha256, self.seeds),
                 facts=facts,
             )
         except StoppedError as stop:

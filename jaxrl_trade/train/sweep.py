@@ -56,17 +56,29 @@ class SweepResult:
     policies: tuple[Policy, ...]
     folder: Path | None
 
-    def backtest(self, bars: Bars, start: Any = None, end: Any = None, *, seed: int = 0) -> SweepReport:
+    def backtest(
+        self, bars: Bars, start: Any = None, end: Any = None, *, seed: int = 0, trials: int | None = None
+    ) -> SweepReport:
         """The chosen setting's seeds on bars that the sweep has not seen; every run counts as a trial.
 
         Args:
           bars, start, end: as for `backtest`.
           seed: of the bootstrap and of random timing.
+          trials: settings and seeds tried on these bars, the sweep's runs included; None are its runs.
         """
         from jaxrl_trade.backtesting.sweep import sweep_report
 
         return sweep_report(
-            self.settings, self.runs, self.chosen, self.policies, self.config, bars, start, end, seed=seed
+            self.settings,
+            self.runs,
+            self.chosen,
+            self.policies,
+            self.config,
+            bars,
+            start,
+            end,
+            seed=seed,
+            trials=trials,
         )
 
 

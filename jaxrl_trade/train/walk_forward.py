@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_trade.backtesting.folds import Fold, Stretch, plan_folds
+from jaxrl_trade.backtesting.inference import MOST_TRIALS
 from jaxrl_trade.config import AgentConfig
 from jaxrl_trade.market import Market
 from jaxrl_trade.patience import working
@@ -45,7 +46,7 @@ def walk_forward(
     folder: str | Path | None = None,
     checkpoint_every: int | None = None,
     devices: Devices = None,
-    trials: int = 1,
+    trials: int | None = None,
     facts: dict[str, Any] | None = None,
     quiet: bool = False,
 ) -> WalkForwardReport:
@@ -65,7 +66,7 @@ def walk_forward(
       folder: holds a run for each fold and seed, seed-0/fold-1 and so on; one that is complete is kept, one that was begun goes
         on. None writes none.
       checkpoint_every, devices: of each run, as for `train_ppo`.
-      trials: settings tried on these bars, this one included; the seeds multiply it.
+      trials: settings and seeds tried on these bars, the seeds of this one included; None are its seeds.
       facts: JSON values added to every run.json.
       quiet: prints nothing.
     Raises:
@@ -80,6 +81,11 @@ def walk_forward(
         raise ValueError(f"bars is a {type(bars).__name__}; give Bars, as load_bars and sample_bars make them")
     if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
         raise ValueError(f"seeds = {seeds!r} must be a whole number of at least 1")
+    trials = seeds if trials is None else trials
+    if not isinstance(trials, int) or isinstance(trials, bool) or not seeds <= trials <= MOST_TRIALS:
+        raise ValueError(
+            f"trials = {trials!r} must be a whole number from {seeds}, the seeds of this one, to {MOST_TRIALS:,}"
+        )
     check_key(key)
     look_back = WARMUP if features is None else max(WARMUP, len(bars) - len(features_by(features, bars)))
     plan = plan_folds(len(bars), look_back, folds, out_of_sample, look_back if embargo is None else embargo)
@@ -106,7 +112,7 @@ def walk_forward(
                     place,
                     checkpoint_every,
                     devices,
-                    {**_facts(facts, bars, fold), "fold": number},
+                    {**_facts(facts, bars, fold), "fold": number, "trials": trials},
                     quiet,
                 )
             )
