@@ -223,6 +223,12 @@ def test_flags_have_the_defaults_of_training_and_those_with_several_values_are_t
         (["--gamma", "0.9", "2"], "hypers.gamma = 2.0 must be a number in [0, 1]"),
         (["--gamma"], "--gamma is given no value"),
         (["--gamma", "0.9", "0.8", "--seeds", "0"], "seeds = 0 must be at least 1"),
+        (["--gamma", "0.9", "0.8", "--seeds", "4294967297"], "2 settings x 4294967297 seeds are 8,589,934,594 runs"),
+        (
+            ["--gamma", "0.9", "0.8", "--seed", "4294967295", "--seeds", "2"],
+            "seed = 4294967295 and the 1 after it must",
+        ),
+        (["--gamma", "0.9", "0.8", "--seed", "-1"], "seed = -1 must be a whole number of at least 0"),
         (["--resume", "nowhere"], "nowhere is no run folder: it has no plan.json"),
     ],
 )

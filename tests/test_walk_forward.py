@@ -219,7 +219,12 @@ def test_begun_again_it_trains_nothing_and_says_the_same(
     monkeypatch.setattr(module, "train_agent", None)
     before = json.loads((walk.folder / "walk_forward.json").read_text())
     assert main(["walk-forward", str(walk.file), *FLAGS, "--out", str(walk.folder), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    captured = capsys.readouterr()
+    found, said = json.loads(captured.out), [line for line in captured.err.splitlines() if line.startswith("seed ")]
+    assert [line.split(":")[0] for line in said] == [
+        f"seed {seed} ({seed + 1} of 2), fold {fold} of 2" for seed in (0, 1) for fold in (1, 2)
+    ]
+    assert all(line.endswith(", kept") for line in said)
     assert {name: found[name] for name in before} == before
     assert (found["run"], found["report"]) == (str(walk.folder), str(walk.folder / "report.html"))
     assert (found["symbol"], found["sha256"]) == ("mine", walk.bars.sha256)
@@ -296,7 +301,7 @@ def test_mistakes_are_one_line(
     assert "too few for 4 folds" in complaint(capsys, "walk-forward", walk.file, "--out-of-sample", "0.9", *out)
     assert "trials = 0 must be" in complaint(capsys, "walk-forward", walk.file, "--trials", "0", *out)
     for command in (["walk-forward"], ["train", "ppo"]):
-        message = complaint(capsys, *command, walk.file, "--trials", "2000000000", *out)
+        message = complaint(capsys, *command, "--trials", "2000000000", *out)
         assert "trials = 2000000000 must be at most 1,000,000,000" in message
     monkeypatch.chdir(tmp_path)
     assert "folds = 0 must be" in complaint(capsys, "walk-forward", walk.file, "--folds", "0")

@@ -31,6 +31,7 @@ from jaxrl_trade.train.run import own_features
 from jaxrl_trade.train.sweep import sweep
 from jaxrl_trade.train.sweep_folder import PLAN, config_of, read_plan
 
+MOST_RUNS = 10_000  # beyond it, a mistyped number is likelier than a plan
 Values = tuple[float, ...]
 Devices = Annotated[
     int | Literal["all"] | None,
@@ -109,12 +110,10 @@ class _Sweep:
 
     def run(self, command_line: str) -> int:
         """Trains, chooses and tests; the exit code."""
-        if self.seeds < 1:
-            raise ValueError(f"seeds = {self.seeds} must be at least 1")
         grid = self.grid()
         config, options = self.config(), self.read.options()
         settings = settings_of(grid, config)
-        key_of(self.seed)  # refuses a seed that is none
+        _check_seeds(self.seed, self.seeds, len(settings))
         prepared = prepare([load(self.data, options)], self.own.features_by())
         _print_data(prepared, self.json)
         prepared.markets["train"].valid_starts(config.env.episode_length)  # before there is a folder
@@ -197,9 +196,10 @@ def _finish(
     **options: Any,
 ) -> int:
     """Trains what is left to train, and tests the chosen setting; `options` are those of `sweep`."""
+    import jax
     import jax.numpy as jnp
 
-    keys = jnp.stack([key_of(seed) for seed in seeds])
+    keys = jax.vmap(jax.random.key)(jnp.arange(seeds.start, seeds.stop, dtype=jnp.uint32))
     train, validation = (prepared.markets[name] for name in ("train", "validation"))
     try:
         result = sweep(train, config, grid, keys, validation, folder=folder, **options)
@@ -222,6 +222,24 @@ def _finish(
     print(json.dumps(whole_as_json(report, folder, page), indent=2) if as_json else report.summary())
     print(page, file=sys.stderr if as_json else sys.stdout)
     return 0
+
+
+def _check_seeds(first: int, count: int, settings: int) -> None:
+    """Refuses seeds that are none, too many runs, and what `key_of` refuses.
+
+    Raises:
+      ValueError: says which.
+    """
+    if count < 1:
+        raise ValueError(f"seeds = {count} must be at least 1")
+    if settings * count > MOST_RUNS:
+        raise ValueError(
+            f"{settings} settings x {count} seeds are {settings * count:,} runs, a sweep takes at most {MOST_RUNS:,}; "
+            "give fewer seeds or values"
+        )
+    key_of(first)
+    if first + count > 2**32:
+        raise ValueError(f"seed = {first} and the {count - 1} after it must be below 2**32")
 
 
 def _each(flags: Any, change: Callable[[Any], Any]) -> Any:

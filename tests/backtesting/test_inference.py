@@ -121,5 +121,5 @@ def test_worthless_trials_spread_by_the_error_of_a_sharpe_ratio_where_nothing_el
 
 @pytest.mark.parametrize("trials", [0, -1, 1.5, True, 10**9 + 1])
 def test_trials_that_are_none_are_refused(trials):
-    with pytest.raises(ValueError, match="must be a whole number of at least 1"):
+    with pytest.raises(ValueError, match=r"trials = .* must be"):
         deflated_sharpe(np.zeros(30), 252.0, trials)
