@@ -30,7 +30,7 @@ MALFORMED_SHARE, MALFORMED_ROWS = 0.01, 3  # more rows of a wrong width than bot
 # what stands for "no value", lower case; an infinite price is none either
 MISSING = ("", "nan", "null", "none", "n/a", "na", "<na>", "#n/a", "nat", "-", "--", "inf", "+inf", "-inf")
 _TOO_LONG = f"has a line of more than {HEAD_BYTES:,} characters, as no table of prices has"
-_NUMBER = re.compile(r"[\s$€£¥]*[-+]?[\d.,]*\d[\d.,]*([eE][-+]?\d+)?\s*")
+NUMBER = re.compile(r"[\s$€£¥]*[-+]?[\d.,]*\d[\d.,]*([eE][-+]?\d+)?\s*")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -255,7 +255,7 @@ def _split(line: str, delimiter: str) -> tuple[str, ...]:
 def _holds_numbers(row: tuple[str, ...]) -> bool:
     """Whether a row is data: a number behind the first field, or only missing values behind a first field with digits."""
     rest = row[1:]
-    if any(len(field) <= LONGEST_NUMBER and _NUMBER.fullmatch(field) for field in rest):
+    if any(len(field) <= LONGEST_NUMBER and NUMBER.fullmatch(field) for field in rest):
         return not _is_numbered(row)
     return bool(rest) and bool(re.search(r"\d", row[0])) and all(is_missing(field) for field in rest)
 

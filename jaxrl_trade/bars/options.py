@@ -17,7 +17,8 @@ class LoadOptions:
       tz: time zone of times that carry no offset, such as "America/New_York" or "-05:00"; UTC when None.
       day_first: whether 03/04/2021 is the third of April (True) or the fourth of March (False).
       columns: file column by role, where the names are not understood: {"close": "Last", "time": "Stamp"}; a number
-        counts columns from 1. Roles are time, or date and clock apart, open, high, low, close, adj_close, volume, symbol.
+        counts columns from 1. Roles are time, or date and clock where two columns hold it ("time" is understood as the one
+        that is missing beside the other), open, high, low, close, adj_close, volume, symbol.
       decimal: the decimal mark, "." or ",".
       adjust: whether to undo the splits that are noticed: prices before one are divided by its ratio, volume multiplied.
     """

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxrl_trade.bars import decimals, times, zones
-from jaxrl_trade.bars.calendar_fields import BoolArray, IntArray
+from jaxrl_trade.bars import decimals, formats, times, zones
+from jaxrl_trade.bars.calendar_fields import DAY, BoolArray, IntArray
 from jaxrl_trade.bars.instruments import Part
-from jaxrl_trade.bars.options import LoadOptions
+from jaxrl_trade.bars.options import LoadOptions, printable
 from jaxrl_trade.bars.rolling import FloatArray
 from jaxrl_trade.bars.vendors import PRICES
 
@@ -110,9 +110,26 @@ def _times(
             read = dataclasses.replace(read, ns=read.ns + times.read_clock(column("clock")))
     else:
         read = times.read_times(column("time"), options.day_first)
+    if "clock" not in found.index:
+        _refuse_days_without_their_clock(part, read)
     said = read.zone or table.zone or _zone_of_name(found.names.get("time", ""))
     ns, excluded, assumed = zones.to_utc(read.ns, ~read.absolute & ~read.missing, options.tz, said, values)
     return ns, {"without a time": read.missing} | excluded, (*read.assumed, *assumed)
+
+
+def _refuse_days_without_their_clock(part: Part, read: times.Times) -> None:
+    """Refuse days that come several times beside an unused column of times of day."""
+    days = read.ns[~read.missing]
+    if (days % DAY).any() or len(np.unique(days)) == len(days):
+        return
+    clock = formats.clock_left_over(part.table, part.found.index)
+    if clock is not None:
+        role = "time" if "time" in part.found.index else "date"
+        date = printable(part.found.names[role]) if part.table.names else str(part.found.index[role] + 1)
+        raise ValueError(
+            f"{part.table.origin}: column {date!r} has days alone, and several rows of one; the column {clock!r} looks like their "
+            f"times of day: name both with columns= (--columns date={date},clock={clock})"
+        )
 
 
 def _zone_of_name(name: str) -> str | None:

@@ -36,7 +36,8 @@ class ReadFlags:
     columns: Annotated[
         str | None, tyro.conf.arg(metavar="ROLE=NAME,...", help_behavior_hint="(default: found out)")
     ] = None
-    """Columns whose names are not understood: close=Last,time=Stamp."""
+    """Columns whose names are not understood: close=Last,time=Stamp. The roles are time, or date and clock where two columns hold
+    it, open, high, low, close, adj_close, volume, symbol; a number counts columns from 1."""
     decimal: Annotated[str | None, tyro.conf.arg(metavar=". or ,", help_behavior_hint="(default: found out)")] = None
     """The decimal mark."""
     adjust: bool = False

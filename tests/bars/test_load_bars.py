@@ -509,6 +509,49 @@ def test_options_are_checked_before_the_file():
         parse_columns("close")
 
 
+TWO_COLUMNS = "Dag;Klocka;Högst;Lägst;Senast\n15.01.2024;14:30;2,5;1,5;2,1\n15.01.2024;14:31;2,6;1,6;2,2\n"
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["date=Dag,clock=Klocka", "date=Dag,time=Klocka", "time=Dag,clock=Klocka", "date=1,clock=2"],
+)
+def test_date_and_clock_in_two_columns_may_be_named_in_every_natural_way(given, tmp_path):
+    (tmp_path / "p.csv").write_text(TWO_COLUMNS)
+    bars = load_bars(tmp_path / "p.csv", columns=parse_columns(f"{given},close=Senast"))
+    np.testing.assert_array_equal(bars.times, np.array(["2024-01-15T14:30", "2024-01-15T14:31"], "M8[ns]"))
+    assert bars.frame["close"].tolist() == [2.1, 2.2]
+    assert bars.report.assumed[1].startswith("columns 'Högst', 'Lägst' are not used; columns= (--columns open=NAME")
+
+
+@pytest.mark.parametrize("given", ["time=Dag,close=Senast", "date=Dag,close=Senast"])
+def test_a_clock_left_over_beside_days_that_come_twice_is_named_with_its_flag(given, tmp_path):
+    (tmp_path / "p.csv").write_text(TWO_COLUMNS)
+    with pytest.raises(ValueError, match=r"column 'Dag' has days alone.*'Klocka'.*--columns date=Dag,clock=Klocka"):
+        load_bars(tmp_path / "p.csv", columns=parse_columns(given))
+
+
+def test_a_date_that_the_user_names_goes_with_a_clock_that_is_known_and_the_other_way_around(tmp_path):
+    for names, given in (("Dag;Uhrzeit", "date=Dag"), ("Datum;Klocka", "clock=Klocka")):
+        (tmp_path / "p.csv").write_text(TWO_COLUMNS.replace("Dag;Klocka", names))
+        bars = load_bars(tmp_path / "p.csv", columns=parse_columns(f"{given},close=Senast"))
+        np.testing.assert_array_equal(bars.times, np.array(["2024-01-15T14:30", "2024-01-15T14:31"], "M8[ns]"))
+
+
+def test_a_day_of_each_bar_needs_no_clock_that_stands_beside_it(tmp_path):
+    (tmp_path / "p.csv").write_text("date,close,time of the high\n2024-01-15,1,14:30\n2024-01-16,2,09:30\n")
+    assert load_bars(tmp_path / "p.csv").frame["close"].tolist() == [1, 2]
+
+
+def test_all_roles_that_no_column_plays_are_named_at_once(tmp_path):
+    (tmp_path / "p.csv").write_text(TWO_COLUMNS)
+    message = r"has no time, open, high, low and no close column \(it has 'Dag', .*--columns date=NAME,clock=Klocka,open=NAME,"
+    with pytest.raises(ValueError, match=message):
+        load_bars(tmp_path / "p.csv")
+    with pytest.raises(ValueError, match=r"has no open and no low column .*--columns open=NAME,low=NAME\)"):
+        load_bars(tmp_path / "p.csv", columns=parse_columns("date=Dag,clock=Klocka,high=Högst,close=Senast"))
+
+
 def test_a_column_the_user_names_must_be_there(tmp_path):
     with pytest.raises(ValueError, match=r"close='Last' matches no column of .*'timestamp', 'open'"):
         load_bars(write(tmp_path, line, HEADER), columns={"close": "Last"})
