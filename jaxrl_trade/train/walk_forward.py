@@ -98,11 +98,8 @@ def walk_forward(
         policies.append([])
         for number, fold in enumerate(plan, 1):
             place = None if folder is None else Path(folder) / f"seed-{seed}" / f"fold-{number}"
-            if not quiet:
-                train, test = (_dates(bars, stretch) for stretch in (fold.train, fold.test))
-                print(
-                    f"seed {seed + 1} of {seeds}, fold {number} of {folds}: train {train}, test {test}", file=sys.stderr
-                )
+            train, test = (_dates(bars, stretch) for stretch in (fold.train, fold.test))
+            which = f"seed {seed} ({seed + 1} of {seeds}), fold {number} of {folds}: train {train}, test {test}"
             policies[-1].append(
                 _policy(
                     window(whole, fold.train.moved(-skipped)),
@@ -113,7 +110,7 @@ def walk_forward(
                     checkpoint_every,
                     devices,
                     {**_facts(facts, bars, fold), "fold": number, "trials": trials},
-                    quiet,
+                    None if quiet else which,
                 )
             )
     with contextlib.nullcontext() if quiet else working("backtesting all folds"):
@@ -142,14 +139,21 @@ def _policy(
     checkpoint_every: int | None,
     devices: Devices,
     facts: dict[str, Any],
-    quiet: bool,
+    which: str | None,
 ) -> Policy:
-    """The policy of one fold: of the run that is complete in its folder, or of one that is trained now."""
+    """The policy of one fold: of the run that is complete in its folder, or of one that is trained now.
+
+    `which` says what fold it is, for people; None prints nothing.
+    """
     is_begun = folder is not None and runs.holds_run(folder)
     if is_begun and folder is not None and (folder / WEIGHTS).exists():
         runs.check_same_run(folder, train, config, key)
         if load_choice(folder).updates == config.updates:
+            if which is not None:
+                print(f"{which}, kept", file=sys.stderr)
             return runs.load_policy(folder, train.feature_names)
+    if which is not None:
+        print(which, file=sys.stderr)
     result = train_agent(
         train,
         config,
@@ -160,7 +164,7 @@ def _policy(
         checkpoint_every=checkpoint_every,
         devices=devices,
         facts=facts,
-        quiet=quiet,
+        quiet=which is None,
     )
     if result.stopped_by is not None:
         raise StoppedError(result.stopped_by, None if folder is None else folder.parents[1])
