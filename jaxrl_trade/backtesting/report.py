@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from jaxrl_trade.backtesting.walk_forward import WalkForwardReport
 
 TEMPLATE = Path(__file__).parent / "templates" / "report.html"
+DATA_NAME = 15  # characters of a line of the data's report that name it
 
 _CARDS = (
     ("Total return", "agent", "total_return"),
@@ -99,7 +100,7 @@ def render(
         meanings="".join(f"<dt>{escape(label(k))}</dt><dd>{escape(v)}</dd>" for k, v in METRICS.items()),
         annualisation=escape(report.annualisation),
         rules="".join(f"<li>{escape(rule)}</li>" for rule in _RULES),
-        data=escape(_data_text(report)),
+        data=_data_list(report),
         config=config_table(report),
         execution=execution_table(report),
         provenance=_provenance(report, provenance),
@@ -177,8 +178,15 @@ def _training(curves: Sequence[Chart]) -> str:
     return f'<h2 class="over">Training</h2><div class="grid">{"".join(_figure(c, "small") for c in curves)}</div>'
 
 
-def _data_text(report: BacktestReport) -> str:
-    return str(report.data_report) if report.data_report is not None else "no report came with the bars"
+def _data_list(report: BacktestReport) -> str:
+    """The lines of the data's report as a list; one without a name goes on with the one before it."""
+    if report.data_report is None:
+        return "<p>No report came with the bars.</p>"
+    items = []
+    for line in str(report.data_report).splitlines():
+        name, text = line[:DATA_NAME].strip(), line[DATA_NAME:].strip()
+        items.append(f"<dt>{escape(name)}</dt>" * bool(name) + f"<dd>{escape(text)}</dd>")
+    return f'<dl class="facts">{"".join(items)}</dl>'
 
 
 def _provenance(report: BacktestReport, provenance: Mapping[str, Any]) -> str:

@@ -49,7 +49,7 @@ def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     body = "".join(
         f"<tr><th>{escape(row[0])}</th>{''.join(f'<td>{escape(text)}</td>' for text in row[1:])}</tr>" for row in rows
     )
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    return _scrolling(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
 
 
 def spelled(value: Any) -> str:
@@ -97,10 +97,12 @@ def month_table(report: BacktestReport) -> str:
         cells = "".join(_month(row) for row in [*found, by_year.loc[year]])
         rows.append(f"<tr><th>{int(year)}</th>{cells}</tr>")
     head = "".join(f"<th>{escape(text)}</th>" for text in heads)
-    body = "".join(rows)
-    return (
-        f'<div class="scroll"><table class="months"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-    )
+    return _scrolling(f'<table class="months"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>')
+
+
+def _scrolling(table: str) -> str:
+    """A table that scrolls within itself where it is wider than the page, by keys, too."""
+    return f'<div class="scroll" tabindex="0">{table}</div>'
 
 
 def _month(row: Any) -> str:

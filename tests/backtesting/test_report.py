@@ -2,6 +2,7 @@ import dataclasses
 import json
 import re
 import sys
+from html import unescape
 
 import numpy as np
 import pandas as pd
@@ -104,6 +105,13 @@ def test_the_page_says_the_verdict_the_checkpoint_and_how_to_reproduce_it(report
         assert text in html
     assert "lost to buy and hold" in html or "beat buy and hold" in html
     assert "Tested: best &lt;i&gt;one&lt;/i&gt;." in html
+
+
+def test_what_was_read_is_a_list_of_names_and_texts(report, html):
+    shown = html[html.index("<h2>Data</h2>") : html.index("<h2>Account</h2>")]
+    pairs = re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", shown)
+    expected = [(line[:15].strip(), line[15:]) for line in report.data_report.lines() if line[0] != " "]
+    assert [(name, unescape(text)) for name, text in pairs] == expected
 
 
 def test_every_chart_has_a_title_and_names_its_axes(html):
