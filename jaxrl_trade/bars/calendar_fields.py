@@ -39,6 +39,7 @@ SHAPES = (
     rf"^{DATES[2]}-{CLOCKS[0]}$",  # 20240115-14:30:00, of Interactive Brokers
 )
 CLOCK_SHAPES = tuple(rf"^{clock}$" for clock in CLOCKS)
+UNKNOWN = "which is not a time this loader knows"
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
@@ -66,7 +67,7 @@ class CalendarFields:
         """Match n texts; a row that no shape fits is refused."""
         for shape in shapes:
             self._read_shape(text, shape)
-        self._refuse_any(~self.matched, "which is not a time this loader knows")
+        self._refuse_any(~self.matched, UNKNOWN)
 
     def settle_order(self, day_first: bool | None) -> tuple[str, ...]:
         """Day and month of dates such as 03/04/2021: shown by a number above 12 in any row, or said by the user.

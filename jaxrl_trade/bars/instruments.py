@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxrl_trade.bars import decimals, wide
 from jaxrl_trade.bars.calendar_fields import BoolArray, IntArray
+from jaxrl_trade.bars.footers import footers
 from jaxrl_trade.bars.formats import Layout, find_layout
 from jaxrl_trade.bars.layout import RawTable
 from jaxrl_trade.bars.options import LoadOptions
@@ -46,32 +47,36 @@ def instruments(table: RawTable, options: LoadOptions) -> dict[str | None, Calla
             symbol: functools.partial(_side, symbol, one, options, table.rows) for symbol, one in side_by_side.items()
         }
     found = find_layout(table, options)
+    table, below = _without(table, footers(table, found))
     if "symbol" not in found.index:
-        return {table.symbol: functools.partial(_part, table.symbol, table, found, table.rows)}
+        return {table.symbol: functools.partial(_part, table.symbol, table, found, table.rows, below)}
     return {
-        symbol: functools.partial(_some, symbol, table, rows, found)
+        symbol: functools.partial(_some, symbol, table, rows, found, below)
         for symbol, rows in _rows_by_symbol(table, found).items()
     }
 
 
 def _side(symbol: str, one: RawTable, options: LoadOptions, rows: int) -> Part:
-    return _part(symbol, one, find_layout(one, options), rows)
+    found = find_layout(one, options)
+    one, below = _without(one, footers(one, found))
+    return _part(symbol, one, found, rows - below, below)
 
 
-def _some(symbol: str | None, table: RawTable, rows: IntArray, found: Layout) -> Part:
-    return _part(symbol, table if len(rows) == table.rows else _take(table, rows), found, table.rows)
+def _some(symbol: str | None, table: RawTable, rows: IntArray, found: Layout, below: int) -> Part:
+    return _part(symbol, table if len(rows) == table.rows else _take(table, rows), found, table.rows, below)
 
 
-def _part(symbol: str | None, table: RawTable, found: Layout, rows: int) -> Part:
+def _part(symbol: str | None, table: RawTable, found: Layout, rows: int, below: int) -> Part:
     apart = rows - table.rows
     table, repeated = _without_repeated_headers(table, found)
     outside = {
         "of another symbol": apart,
         "a repeated header": repeated,
+        "below the table, without a time and a price": below,
         "with another number of fields": table.malformed,
     }
     dropped = {reason: count for reason, count in outside.items() if count}
-    return Part(symbol, table, found, rows + table.malformed, dropped)
+    return Part(symbol, table, found, rows + below + table.malformed, dropped)
 
 
 def _rows_by_symbol(table: RawTable, found: Layout) -> dict[str | None, IntArray]:
@@ -106,7 +111,12 @@ def _without_repeated_headers(table: RawTable, found: Layout) -> tuple[RawTable,
     again: BoolArray = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(close), name), False).to_numpy(
         zero_copy_only=False
     )
-    return (_take(table, np.flatnonzero(~again)), int(again.sum())) if again.any() else (table, 0)
+    return _without(table, again)
+
+
+def _without(table: RawTable, rows: BoolArray) -> tuple[RawTable, int]:
+    """The table without some rows, and how many they are."""
+    return (_take(table, np.flatnonzero(~rows)), int(rows.sum())) if rows.any() else (table, 0)
 
 
 def _take(table: RawTable, rows: IntArray) -> RawTable:

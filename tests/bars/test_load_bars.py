@@ -414,6 +414,33 @@ def test_what_cannot_be_read_one_way_is_refused_by_name(case, tmp_path):
         load_bars(write(tmp_path, row, header))
 
 
+@pytest.mark.parametrize("symbol", ["", "X;"])
+def test_lines_below_the_table_without_a_time_and_a_price_are_dropped_and_counted(symbol, tmp_path):
+    names = f"{symbol and 'symbol;'}Datum;Eröffnung;Hoch;Tief;Schluss;Volumen"
+    rows = [f"{symbol}{day}.01.2024;2,0;2,5;1,5;2,{day};7" for day in range(15, 18)]
+    gap = ";" * names.count(";")
+    below = [gap, f"{symbol}Quelle: eine Börse, Stand 17.01.2024;;;;;", f"{symbol}Summe;;;;;12345"]
+    (tmp_path / "p.csv").write_text("\n".join([names, *rows, *below]))
+    bars = load_bars(tmp_path / "p.csv")
+    assert bars.frame["close"].tolist() == [2.15, 2.16, 2.17]
+    assert bars.report.dropped == {"below the table, without a time and a price": 2, "without a time": 1}
+    assert bars.report.rows_read == 6
+
+
+@pytest.mark.parametrize("broken", ["32.01.2024;;;;;", "Summe;2,0;2,5;1,5;2,1;7"])
+def test_a_last_row_with_a_wrong_day_or_with_a_price_is_no_line_below_the_table(broken, tmp_path):
+    rows = [f"{day}.01.2024;2,0;2,5;1,5;2,{day};7" for day in range(15, 18)]
+    (tmp_path / "p.csv").write_text("\n".join(["Datum;Eröffnung;Hoch;Tief;Schluss;Volumen", *rows, broken]))
+    with pytest.raises(ValueError, match=r"line 5: column 'Datum' has .*(no day of the calendar|not a time)"):
+        load_bars(tmp_path / "p.csv")
+
+
+def test_a_line_without_a_time_amid_the_rows_is_refused(tmp_path):
+    (tmp_path / "p.csv").write_text("date,close,volume\n2024-01-15,1,5\nnote,,\n2024-01-16,2,5\n2024-01-17,2,5\n")
+    with pytest.raises(ValueError, match="line 3: column 'date' has 'note', which is not a time"):
+        load_bars(tmp_path / "p.csv")
+
+
 @pytest.mark.parametrize("day_first", [True, False])
 def test_the_user_settles_dates_that_read_both_ways(day_first, tmp_path):
     path = write(tmp_path, lambda i, o, h, lo, c, v: f"0{i % 9 + 1}/05/{1990 + i},{o},{h},{lo},{c},{v}", HEADER)
