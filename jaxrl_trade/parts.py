@@ -103,7 +103,7 @@ class Part:
         function = self.load()
         try:
             return function(*args, **kwargs)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ValueError(f"{self} fails{_line_in(self.path, error)}: {type(error).__name__}: {error}") from error
 
     def __str__(self) -> str:
@@ -141,13 +141,13 @@ def _module(path: str, sha256: str) -> Any:
     with _importable(str(Path(path).parent)):
         try:
             spec.loader.exec_module(module)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             del sys.modules[name]
             raise ValueError(f"{path} fails{_line_in(path, error)}: {type(error).__name__}: {error}") from error
     return module
 
 
-def _line_in(path: str, error: Exception) -> str:
+def _line_in(path: str, error: BaseException) -> str:
     """Where in the file an error came from, if it did."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
     return f" in line {lines[-1]}" if lines else ""

@@ -96,6 +96,20 @@ class Wide(nn.Module):
     @nn.compact
     def __call__(self, x):
         return nn.Dense(3)(x)
+class Mixed(nn.Module):
+    outputs: int
+    @nn.compact
+    def __call__(self, x):
+        x = nn.Dense(self.outputs, kernel_init=nn.initializers.zeros)(x)
+        return x - x.mean(axis=0) if x.ndim > 1 else x
+class Leaving(nn.Module):
+    outputs: int
+    @nn.compact
+    def __call__(self, x):
+        raise SystemExit(0)
+def leaving(*arguments):
+    import sys
+    sys.exit()
 def future(bars):
     return bars.frame[["close"]].shift(-1).ffill()
 def price(account, execution, close):
@@ -113,11 +127,19 @@ def table(preset):
         ("--reward", "typo", "fails in line 4: AttributeError: 'Transitions' object has no attribute 'bass'"),
         ("--reward", "one", "reward_fn gives rewards of shape ()"),
         ("--network", "Wide", "network Wide gives (3,) for one observation (54,); it must give (45,)"),
+        ("--network", "Mixed", "Mixed mixes the observations of a batch"),
+        ("--network", "Leaving", "Leaving fails: SystemExit: 0"),
+        ("--reward", "leaving", "leaving fails in line 25: SystemExit"),
+        ("--features", "leaving", "leaving fails in line 25: SystemExit"),
         ("--features", "future", "future knows the future: look-ahead in close"),
         ("--features", "words", "features words gives no table of numbers"),
         ("--mask", "price", "mask gives float32 of shape (4,); it must give a bool for each episode, (4,)"),
         ("--actions", "table", "table gives a int; it must be, or return, a jaxrl_trade.ExecutionTable"),
-        ("--actions", "tables", "has no tables; it has nn, typo, one, Wide, future, price, words, table"),
+        (
+            "--actions",
+            "tables",
+            "has no tables; it has nn, typo, one, Wide, Mixed, Leaving, leaving, future, price, words, table",
+        ),
         ("--reward", "nn", "it must be a function or a class"),
     ],
 )

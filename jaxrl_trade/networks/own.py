@@ -14,6 +14,7 @@ from typing import Any, cast
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import pallas_kernels as pk
 from jaxrl_trade.config import Backend, Scalar
@@ -53,7 +54,7 @@ class Own:
         try:
             variables = dict(self.module.init(key, obs))
             shape = jax.eval_shape(self.module.apply, variables, obs).shape
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ValueError(f"network {named(self.make)} fails: {type(error).__name__}: {error}") from error
         if shape != (self.outputs,) or set(variables) != {"params"}:
             extra = sorted(set(variables) - {"params"})
@@ -63,6 +64,33 @@ class Own:
                 + f"; it must give ({self.outputs},), and keep nothing but params"
             )
         return variables
+
+    def check_rows(self, n_inputs: int) -> None:
+        """Refuses a module that gives an observation other outputs when others are beside it: agents take them in any company.
+
+        Raises:
+          ValueError: it does, or as `init`.
+        """
+        keys = jax.random.split(jax.random.key(0), 3)
+        variables = self.init(keys[0], jnp.zeros(n_inputs))
+        leaves, tree = jax.tree.flatten(variables)
+        # weights that begin at 0 would hide it
+        noise = [
+            0.1 * jax.random.normal(jax.random.fold_in(keys[1], i), x.shape, x.dtype) for i, x in enumerate(leaves)
+        ]
+        variables = jax.tree.unflatten(tree, [x + y for x, y in zip(leaves, noise, strict=True)])
+        obs = jax.random.normal(keys[2], (3, n_inputs))
+        try:
+            together = np.asarray(self.apply(variables, obs), float)
+            alone = np.stack([np.asarray(self.apply(variables, row), float) for row in obs])
+        except (Exception, SystemExit) as error:
+            raise ValueError(f"network {named(self.make)} fails: {type(error).__name__}: {error}") from error
+        # a few per cent: products in bfloat16 may be summed in another order
+        if together.shape != alone.shape or not np.abs(together - alone).max() <= 0.03 * np.abs(alone).max() + 1e-6:
+            raise ValueError(
+                f"network {named(self.make)} mixes the observations of a batch: it gives one of them other outputs beside others "
+                "than alone; take means and norms over the last axis only (a LayerNorm, no BatchNorm)"
+            )
 
     def apply(self, variables: Any, obs: Array) -> Array:
         """As the module's."""

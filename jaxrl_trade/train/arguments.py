@@ -7,7 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrl_trade import hosts
+from jaxrl_trade import hosts, networks
+from jaxrl_trade.config import N_PORTFOLIO, AgentConfig
 from jaxrl_trade.market import Market
 from jaxrl_trade.train.config_json import differences
 
@@ -42,6 +43,16 @@ def check_key(key: Any) -> None:
         raise ValueError(f"key is {_described(key)}; give a typed key, such as jax.random.key(0)")
     if key.shape:
         raise ValueError(f"key holds keys of shape {key.shape}, a run takes one; jax.vmap trains several at once")
+
+
+def check_network(market: Market, config: AgentConfig) -> None:
+    """Refuses a network of the user's own that mixes the observations of a batch.
+
+    Raises:
+      ValueError: as `Own.check_rows`.
+    """
+    if config.network is not None:
+        networks.Own(config.network, config.n_actions).check_rows(market.n_features + N_PORTFOLIO)
 
 
 def check_alike(given: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ from jaxrl_trade.scale.modes import share_of
 from jaxrl_trade.train import run as runs
 from jaxrl_trade.train import session as sessions
 from jaxrl_trade.train.agent import agent_of
-from jaxrl_trade.train.arguments import check_alike, check_config, check_key, check_market
+from jaxrl_trade.train.arguments import check_alike, check_config, check_key, check_market, check_network
 from jaxrl_trade.train.config_json import config_to_dict
 from jaxrl_trade.train.files import locked
 from jaxrl_trade.train.logs import MetricsLog, Row
@@ -201,6 +201,7 @@ def _check_arguments(
         check_market("validation", validation)
     check_key(key)
     market.valid_starts(config.env.episode_length)
+    check_network(market, config)
     if checkpoint_every is not None and checkpoint_every < 1:
         raise ValueError(f"checkpoint_every = {checkpoint_every} must be at least 1 update")
     if resume and folder is None:

@@ -22,7 +22,7 @@ from jaxrl_trade.market import Market
 from jaxrl_trade.train import run as runs
 from jaxrl_trade.train import sweep_folder as kept
 from jaxrl_trade.train.agent import agent_of
-from jaxrl_trade.train.arguments import check_market
+from jaxrl_trade.train.arguments import check_market, check_network
 from jaxrl_trade.train.files import locked
 from jaxrl_trade.train.grid import Setting, settings_of, with_setting
 from jaxrl_trade.train.placement import Devices, check_devices
@@ -124,6 +124,7 @@ def sweep(
     check_market("validation", validation)
     _check_keys(keys)
     market.valid_starts(config.env.episode_length)
+    check_network(market, config)
     with contextlib.ExitStack() as stack:
         saved = None
         if place is not None:

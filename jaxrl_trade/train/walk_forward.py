@@ -20,7 +20,7 @@ from jaxrl_trade.config import AgentConfig
 from jaxrl_trade.market import Market
 from jaxrl_trade.patience import working
 from jaxrl_trade.train import run as runs
-from jaxrl_trade.train.arguments import check_key
+from jaxrl_trade.train.arguments import check_key, check_network
 from jaxrl_trade.train.choice import WEIGHTS, load_choice
 from jaxrl_trade.train.loop import train_agent
 from jaxrl_trade.train.placement import Devices
@@ -89,9 +89,10 @@ def walk_forward(
     check_key(key)
     look_back = WARMUP if features is None else max(WARMUP, len(bars) - len(features_by(features, bars)))
     plan = plan_folds(len(bars), look_back, folds, out_of_sample, look_back if embargo is None else embargo)
+    whole = Market.from_bars(bars, features)
+    check_network(whole, config)
     if folder is not None:
         begin(Path(folder), bars, plan)
-    whole = Market.from_bars(bars, features)
     skipped = len(bars) - whole.n_bars
     policies: list[list[Policy]] = []
     for seed in range(seeds):
