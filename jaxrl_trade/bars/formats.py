@@ -164,7 +164,8 @@ def _check(index: dict[str, int], names: Sequence[str], table: RawTable) -> list
         return []
     made_up = "without open, high and low: open is the close before, high and low the larger and smaller of the two"
     unused = [name for i, name in enumerate(names) if i not in index.values() and _is_number(table.columns[i])]
-    takes = f"columns {listed(map(repr, unused))} are not used; columns= (--columns open=NAME,high=NAME,low=NAME) takes them"
+    flag = "--columns " + ",".join(f"{role}=NAME" for role in (*optional, "volume") if role not in index)
+    takes = f"columns {listed(map(repr, unused))} are not used; columns= ({flag}) takes them"
     return [made_up, *([takes] if unused else [])]
 
 

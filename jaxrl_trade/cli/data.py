@@ -36,8 +36,7 @@ class ReadFlags:
     columns: Annotated[
         str | None, tyro.conf.arg(metavar="ROLE=NAME,...", help_behavior_hint="(default: found out)")
     ] = None
-    """Columns whose names are not understood: close=Last,time=Stamp. The roles are time, or date and clock where two columns hold
-    it, open, high, low, close, adj_close, volume, symbol; a number counts columns from 1."""
+    """Columns that are not understood: close=Last,time=Stamp, or date=Day,clock=Hour; also open, high, low, volume, symbol."""
     decimal: Annotated[str | None, tyro.conf.arg(metavar=". or ,", help_behavior_hint="(default: found out)")] = None
     """The decimal mark."""
     adjust: bool = False
