@@ -57,11 +57,10 @@ def find_layout(table: RawTable, options: LoadOptions) -> Layout:
     return Layout(index, {role: names[i] for role, i in index.items()}, vendor_of(names), tuple(assumed))
 
 
-def clock_left_over(table: RawTable, index: Mapping[str, int]) -> str | None:
-    """The name of a column of times of day, such as 14:30, that plays no role; None where there is none."""
-    names = table.names or [str(i + 1) for i in range(len(table.columns))]
-    rest = (i for i in range(len(names)) if i not in index.values())
-    return next((printable(names[i]) for i in rest if _is_clock(table.columns[i], _WRITTEN_CLOCK)), None)
+def clock_left_over(table: RawTable, index: Mapping[str, int]) -> int | None:
+    """The first column of times of day, such as 14:30, that plays no role; None where there is none."""
+    rest = (i for i in range(len(table.columns)) if i not in index.values())
+    return next((i for i in rest if _is_clock(table.columns[i], _WRITTEN_CLOCK)), None)
 
 
 def _given_columns(table: RawTable, options: LoadOptions) -> dict[str, int]:
@@ -155,7 +154,10 @@ def _check(index: dict[str, int], names: Sequence[str], table: RawTable) -> list
     if missing:
         clock = clock_left_over(table, index) if "time" in missing else None
         roles = [role for role in missing if role != "time" or clock is None]
-        settled = [*([f"date=NAME,clock={clock}"] if clock else []), *(f"{role}=NAME" for role in roles)]
+        settled = [
+            *([] if clock is None else [f"date=NAME,clock={printable(names[clock])}"]),
+            *(f"{role}=NAME" for role in roles),
+        ]
         raise ValueError(
             f"{table.origin} has no {_and(missing)} column (it has {listed(map(repr, names))}); name "
             f"{'it' if len(missing) == 1 else 'them'} with columns= (--columns {','.join(settled)})"

@@ -118,17 +118,22 @@ def _times(
 
 
 def _refuse_days_without_their_clock(part: Part, read: times.Times) -> None:
-    """Refuse days that come several times beside an unused column of times of day."""
+    """Refuse days that come several times, under different times of day in a column that plays no role."""
+    table, found = part.table, part.found
     days = read.ns[~read.missing]
     if (days % DAY).any() or len(np.unique(days)) == len(days):
         return
-    clock = formats.clock_left_over(part.table, part.found.index)
-    if clock is not None:
-        role = "time" if "time" in part.found.index else "date"
-        date = printable(part.found.names[role]) if part.table.names else str(part.found.index[role] + 1)
+    clock = formats.clock_left_over(table, found.index)
+    if clock is None:
+        return
+    shown = table.columns[clock].cast("string").to_numpy(zero_copy_only=False).astype(str)[~read.missing]
+    if len(set(zip(days.tolist(), shown, strict=True))) > len(np.unique(days)):  # else copies of daily bars
+        date = found.index["time"] if "time" in found.index else found.index["date"]
+        names = table.names or [str(i + 1) for i in range(len(table.columns))]
+        first, second = printable(names[date]), printable(names[clock])
         raise ValueError(
-            f"{part.table.origin}: column {date!r} has days alone, and several rows of one; the column {clock!r} looks like their "
-            f"times of day: name both with columns= (--columns date={date},clock={clock})"
+            f"{table.origin}: column {first!r} has days alone, and several rows of one; the column {second!r} looks like their "
+            f"times of day: name both with columns= (--columns date={first},clock={second})"
         )
 
 

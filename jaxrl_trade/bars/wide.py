@@ -85,8 +85,12 @@ def _split_at(joint: str, name: str) -> Pair | None:
 
 
 def _order(a: str, b: str) -> Pair | None:
-    """Symbol and price of two parts of a name, whichever way around; None where neither is a price."""
-    for symbol, price in ((a.strip(), b.strip()), (b.strip(), a.strip())):
+    """Symbol and price of two parts of a name, whichever way around; None where neither is a price.
+
+    Of `close_BAS`, where `bas` is a low in French, the plain name of a price counts.
+    """
+    ways = [(a.strip(), b.strip()), (b.strip(), a.strip())]
+    for symbol, price in sorted(ways, key=lambda way: way[1].lower() not in (*PRICES, "volume")):
         if role_of(price) and symbol and normalise(symbol) not in ("adj", "adjusted", "prev", "previous", "last"):
             return symbol, price
     return None

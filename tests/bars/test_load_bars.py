@@ -565,9 +565,19 @@ def test_a_date_that_the_user_names_goes_with_a_clock_that_is_known_and_the_othe
         np.testing.assert_array_equal(bars.times, np.array(["2024-01-15T14:30", "2024-01-15T14:31"], "M8[ns]"))
 
 
-def test_a_day_of_each_bar_needs_no_clock_that_stands_beside_it(tmp_path):
-    (tmp_path / "p.csv").write_text("date,close,time of the high\n2024-01-15,1,14:30\n2024-01-16,2,09:30\n")
+@pytest.mark.parametrize("copy", ["", "2024-01-16,2,09:30\n"])
+def test_a_day_of_each_bar_needs_no_clock_that_stands_beside_it(copy, tmp_path):
+    (tmp_path / "p.csv").write_text("date,close,time of the high\n2024-01-15,1,14:30\n2024-01-16,2,09:30\n" + copy)
     assert load_bars(tmp_path / "p.csv").frame["close"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("joint", ["_", ":"])
+def test_a_ticker_that_means_a_price_in_another_language_is_a_ticker(joint, tmp_path):
+    names = [f"{price}{joint}{symbol}" for symbol in ("BAS", "SAP") for price in ("open", "high", "low", "close")]
+    rows = [f"2024-01-{day},2,3,1,2,5,6,4,5" for day in (15, 16)]
+    (tmp_path / "p.csv").write_text("\n".join([",".join(["date", *names]), *rows]))
+    assert load_bars(tmp_path / "p.csv", symbol="BAS").frame["close"].tolist() == [2, 2]
+    assert load_bars(tmp_path / "p.csv", symbol="SAP").frame["close"].tolist() == [5, 5]
 
 
 def test_all_roles_that_no_column_plays_are_named_at_once(tmp_path):
