@@ -180,6 +180,14 @@ def test_resumed_when_complete_it_says_the_same_also_of_a_file_that_moved(
     assert main(["backtest", str(folder / "chosen" / "seed-1")]) == 0
 
 
+def test_a_sweep_of_another_agent_is_refused(swept: Swept, capsys: pytest.CaptureFixture) -> None:
+    message = f"is of PPO, not of DQN; go on with: jaxrl-trade sweep ppo --resume {swept.folder}"
+    assert message in complaint(capsys, "sweep", "dqn", "--resume", swept.folder)
+    run = swept.folder / "chosen" / "seed-0"
+    message = f"is of PPO, not of DQN; go on with: jaxrl-trade train ppo --resume {run}"
+    assert message in complaint(capsys, "train", "dqn", "--resume", run)
+
+
 def test_a_changed_file_or_grid_is_refused(swept: Swept, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     lines = swept.file.read_text().splitlines()
     (tmp_path / "mine.csv").write_text("\n".join(lines[:-1]) + "\n")
@@ -229,6 +237,7 @@ def test_flags_have_the_defaults_of_training_and_those_with_several_values_are_t
             "seed = 4294967295 and the 1 after it must",
         ),
         (["--gamma", "0.9", "0.8", "--seed", "-1"], "seed = -1 must be a whole number of at least 0"),
+        (["--gamma", "0.9", "0.8", "--all-symbols"], "Unrecognized options: --all-symbols"),
         (["--resume", "nowhere"], "nowhere is no run folder: it has no plan.json"),
     ],
 )

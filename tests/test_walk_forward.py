@@ -259,6 +259,12 @@ def test_a_fold_is_backtested_on_its_own_test_bars(walk: Walk, capsys: pytest.Ca
     assert start[:16].replace("T", " ") == read_facts(run)["data"]["splits"]["test"]["start_time"]
 
 
+def test_a_fold_is_not_resumed_by_itself(walk: Walk, capsys: pytest.CaptureFixture) -> None:
+    message = complaint(capsys, "train", "ppo", "--resume", walk.folder / "seed-0" / "fold-1")
+    assert "is fold 1 of a walk-forward, which goes on as a whole" in message
+    assert message.endswith(f") with --out {walk.folder}")
+
+
 def test_a_dqn_has_its_own_flags(capsys: pytest.CaptureFixture) -> None:
     assert main(["walk-forward", "--agent", "dqn", "--help"]) == 0
     text = capsys.readouterr().out
@@ -303,6 +309,7 @@ def test_mistakes_are_one_line(
     for command in (["walk-forward"], ["train", "ppo"]):
         message = complaint(capsys, *command, "--trials", "2000000000", *out)
         assert "trials = 2000000000 must be at most 1,000,000,000" in message
+    assert "Unrecognized options: --all-symbols" in complaint(capsys, "walk-forward", "--all-symbols", *out)
     monkeypatch.chdir(tmp_path)
     assert "folds = 0 must be" in complaint(capsys, "walk-forward", walk.file, "--folds", "0")
     assert not list((tmp_path / "runs").iterdir())

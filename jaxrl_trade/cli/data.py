@@ -18,15 +18,13 @@ SPLITS = ("train", "validation", "test")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ReadFlags:
-    """How to read a price file, where the file itself leaves it open."""
+class OneReadFlags:
+    """How to read a price file of one instrument, where the file itself leaves it open."""
 
     symbol: Annotated[
         str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: the file's only one)")
     ] = None
     """The instrument to take from a file or folder of several."""
-    all_symbols: bool = False
-    """Take every instrument of a file of several, as of a folder or of several files."""
     tz: Annotated[str | None, tyro.conf.arg(metavar="ZONE", help_behavior_hint="(default: UTC)")] = None
     """Time zone of times without an offset, such as America/New_York."""
     day_first: bool = False
@@ -56,6 +54,14 @@ class ReadFlags:
             "decimal": self.decimal,
             **({"adjust": True} if self.adjust else {}),
         }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReadFlags(OneReadFlags):
+    """How to read a price file, where the file itself leaves it open."""
+
+    all_symbols: bool = False
+    """Take every instrument of a file of several, as of a folder or of several files."""
 
 
 def load(path: Path | None, options: dict[str, Any]) -> Bars:

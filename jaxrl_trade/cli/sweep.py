@@ -15,13 +15,13 @@ from typing import Annotated, Any, ClassVar, Literal
 import tyro
 
 from jaxrl_trade.cli.backtest import key_of, reproduction
-from jaxrl_trade.cli.data import ReadFlags, load
+from jaxrl_trade.cli.data import OneReadFlags, load
 from jaxrl_trade.cli.flags import AccountFlags, DQNFlags, DQNRunFlags, PPOFlags, PPORunFlags, RewardFlags, Value
 from jaxrl_trade.cli.own import OwnFlags, try_parts
 from jaxrl_trade.cli.prepared import Prepared, prepare
 from jaxrl_trade.cli.recorded import load_again
 from jaxrl_trade.cli.reports import whole_as_json
-from jaxrl_trade.cli.train import Preset, TrainDQN, TrainPPO, fresh_folder
+from jaxrl_trade.cli.train import Preset, TrainDQN, TrainPPO, check_agent, fresh_folder
 from jaxrl_trade.cli.trials import count_trials
 from jaxrl_trade.config import AgentConfig
 from jaxrl_trade.patience import working
@@ -49,7 +49,7 @@ class _Sweep:
         Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: the bundled sample)")]
     ] = None
     """Price file: CSV (also compressed), Parquet, Arrow or JSON."""
-    read: ReadFlags = dataclasses.field(default_factory=ReadFlags)
+    read: OneReadFlags = dataclasses.field(default_factory=OneReadFlags)
     seeds: int = 4
     """Runs of each setting with other random numbers: as `train` gives them for --seed, --seed + 1 and so on."""
     at_once: Annotated[int | None, tyro.conf.arg(metavar="RUNS", help_behavior_hint="(default: all)")] = None
@@ -84,7 +84,7 @@ class _Sweep:
           ValueError: several values of a flag that takes one.
         """
         if any(word.split("=", 1)[0] == "--resume" for word in words):
-            return ResumeSweep, None
+            return (ResumeSweep if cls.trainer is TrainPPO else _ResumeDQNSweep), None
         _, default = cls.trainer.choose(words)
         _check_single(words, default.config())
         groups = {name: getattr(default, name) for name in ("preset", "training", "account")}
@@ -165,6 +165,8 @@ class SweepDQN(_Sweep):
 class ResumeSweep:
     """Goes on with a sweep from its last checkpoint, with its own grid, and tests the chosen setting."""
 
+    agent: ClassVar[str] = "ppo"
+
     resume: Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
     """Folder of the sweep."""
     data: tyro.conf.Positional[
@@ -180,10 +182,17 @@ class ResumeSweep:
         """Trains, chooses and tests; the exit code."""
         del command_line
         plan = read_plan(self.resume)
+        check_agent("sweep", self.resume, plan["agent"], self.agent)
         config = config_of(plan)
         prepared = prepare(load_again(plan, [] if self.data is None else [self.data]), own_features(plan))
         seeds = range(plan["seed"], plan["seed"] + len(plan["keys"]))
         return _finish(prepared, config, plan["grid"], seeds, self.resume, self.json, devices=self.devices)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _ResumeDQNSweep(ResumeSweep):
+    __doc__ = ResumeSweep.__doc__
+    agent = "dqn"
 
 
 def _finish(

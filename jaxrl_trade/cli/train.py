@@ -9,7 +9,7 @@ import json
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -86,7 +86,7 @@ class _Train:
         """The class that these words fill, and its defaults: those of the preset, or none for a run to resume."""
         given = dict(itertools.pairwise([part for word in words for part in word.split("=", 1)] + [""]))
         if "--resume" in given:
-            return Resume, None
+            return (Resume if cls.agent == "ppo" else _ResumeDQN), None
         preset: Preset = "plan" if given.get("--preset") == "plan" else "net"  # tyro refuses another word itself
         config = cls.short_run(preset)
         return cls, cls(
@@ -178,6 +178,8 @@ class TrainDQN(_Train):
 class Resume:
     """Goes on with a run from its last checkpoint, with its own settings, and backtests it as training does."""
 
+    agent: ClassVar[str] = "ppo"
+
     resume: Annotated[Path, tyro.conf.arg(metavar="RUN")]
     """Folder of the run."""
     updates: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: as planned)")] = None
@@ -200,6 +202,8 @@ class Resume:
         self.scaling.join()
         with hosts.together():
             facts, plan = read_facts(self.resume), read_plan(self.resume)
+            _refuse_fold(self.resume, facts)
+            check_agent("train", self.resume, facts["agent"], self.agent)
             updates = plan.updates if self.updates is None else self.updates
             config = dataclasses.replace(load_config(self.resume), updates=updates)
             check_parts(config)
@@ -216,6 +220,33 @@ class Resume:
             devices=self.scaling.devices,
         )
         return hosts.from_first(lambda: _finish(result, prepared, config, self.resume, self.json))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _ResumeDQN(Resume):
+    __doc__ = Resume.__doc__
+    agent = "dqn"
+
+
+def check_agent(command: str, folder: Path, found: str, asked: str) -> None:
+    """Refuses to go on with another agent's folder.
+
+    Raises:
+      ValueError: it says by which command.
+    """
+    if found != asked:
+        raise ValueError(
+            f"{folder} is of {found.upper()}, not of {asked.upper()}; go on with: jaxrl-trade {command} {found} --resume "
+            f"{shlex.quote(str(folder))}"
+        )
+
+
+def _refuse_fold(folder: Path, facts: Mapping[str, Any]) -> None:
+    if "fold" in facts:
+        raise ValueError(
+            f"{folder} is fold {facts['fold']} of a walk-forward, which goes on as a whole: give the command that began it "
+            f"({facts.get('command')}) with --out {shlex.quote(str(folder.parent.parent))}"
+        )
 
 
 def _finish(result: TrainResult, prepared: Prepared, config: AgentConfig, folder: Path, as_json: bool) -> int:

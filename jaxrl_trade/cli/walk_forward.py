@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from jaxrl_trade.cli.backtest import key_of, reproduction
-from jaxrl_trade.cli.data import ReadFlags, load
+from jaxrl_trade.cli.data import OneReadFlags, load
 from jaxrl_trade.cli.flags import AccountFlags, DQNFlags, DQNRunFlags, PPOFlags, PPORunFlags, RewardFlags
 from jaxrl_trade.cli.own import OwnFlags
 from jaxrl_trade.cli.prepared import check_features
@@ -32,7 +32,7 @@ class _WalkForward:
         Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: the bundled sample)")]
     ] = None
     """Price file: CSV (also compressed), Parquet, Arrow or JSON."""
-    read: ReadFlags = dataclasses.field(default_factory=ReadFlags)
+    read: OneReadFlags = dataclasses.field(default_factory=OneReadFlags)
     agent: Literal["ppo", "dqn"] = "ppo"
     """Which agent to train; it decides the flags below."""
     folds: int = 4
