@@ -246,6 +246,17 @@ class BacktestReport:
         path.write_text(html, encoding="utf-8")
         return path
 
+    def to_tearsheet(self, path: str | os.PathLike[str]) -> Path:
+        """Writes a QuantStats tear sheet of the daily returns, the agent beside buy and hold, as one HTML file.
+
+        Raises:
+          ImportError: quantstats is not installed; the message says how to get it.
+          ValueError: fewer than 20 days, or an account that never moved.
+        """
+        from jaxrl_trade.backtesting.tearsheet import write_tearsheet
+
+        return write_tearsheet(self, path)
+
 
 def _number(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None

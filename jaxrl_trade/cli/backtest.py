@@ -22,6 +22,7 @@ from jaxrl_trade.spelling import meant
 if TYPE_CHECKING:
     import jax
 
+    from jaxrl_trade.backtesting import BacktestReport
     from jaxrl_trade.bars import Bars
 
 
@@ -58,6 +59,8 @@ class Backtest:
         None
     )
     """Write equity.parquet, trades.parquet, metrics.json and report.html there."""
+    tearsheet: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
+    """Write a QuantStats tear sheet there, HTML (extra `tearsheet`)."""
 
     def run(self, command_line: str) -> int:
         """Prints the table and the verdict; the exit code."""
@@ -84,10 +87,18 @@ class Backtest:
         if self.out is not None:
             history = read_metrics(self.folder / "metrics.jsonl")
             pages = save_all(reports, self.out, self.out, history, reproduction(facts, command_line))
+        if self.tearsheet is not None:
+            pages.append(self._write_tearsheet(reports))
         print(json.dumps(as_json(reports), indent=2) if self.json else shown(reports))
         for page in pages:
             print(page, file=sys.stderr if self.json else sys.stdout)
         return 0
+
+    def _write_tearsheet(self, reports: Mapping[str, BacktestReport]) -> Path:
+        if len(reports) > 1:
+            raise ValueError(f"--tearsheet shows one instrument; choose among {', '.join(reports)} with --symbol")
+        (report,) = reports.values()
+        return report.to_tearsheet(self.tearsheet or "")
 
     def _ranges(self, facts: Mapping[str, Any]) -> list[tuple[Bars, str | int | None, str | int | None]]:
         """Bars of each instrument, and the range of them to trade.

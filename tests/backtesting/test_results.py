@@ -251,3 +251,9 @@ assert not loaded, loaded
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_tear_sheet_without_its_library_says_how_to_get_it(report, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "quantstats.reports", None)
+    with pytest.raises(ImportError, match=r"pip install \"jaxrl-trade\[tearsheet\]\""):
+        report.to_tearsheet(tmp_path / "sheet.html")
