@@ -39,6 +39,7 @@ SHAPES = (
     rf"^{DATES[2]}-{CLOCKS[0]}$",  # 20240115-14:30:00, of Interactive Brokers
 )
 CLOCK_SHAPES = tuple(rf"^{clock}$" for clock in CLOCKS)
+UNORDERED_SHARE = 0.1  # of the rows; more steps against the others' order show no order
 UNKNOWN = "which is not a time this loader knows"
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
@@ -127,12 +128,11 @@ class CalendarFields:
             return False
         year_last = last * 10_000 + month * 100 + day
         year_first = _full_year(first) * 10_000 + second * 100 + as_day
-        if not _is_sorted(year_last):
+        turns, other_turns = _turns(year_last), _turns(year_first)
+        if turns > UNORDERED_SHARE * len(last) or turns > other_turns:
             return True
-        within_a_year = (last == last[0]).all() and (
-            first != first[0]
-        ).any()  # else a bar a year, on one day of the month
-        return _is_sorted(year_first) and not within_a_year
+        within_a_year = (last == last[0]).all() and (first != first[0]).any()  # a bar a year on one day is none
+        return turns == other_turns and not within_a_year
 
     def _read_shape(self, text: pa.ChunkedArray, shape: str) -> None:
         import pyarrow as pa
@@ -179,9 +179,10 @@ def _full_year(year: IntArray) -> IntArray:
     return year + np.where(year < 70, 2000, 1900)
 
 
-def _is_sorted(values: IntArray) -> bool:
+def _turns(values: IntArray) -> int:
+    """Steps against the order of most of them, ascending or descending."""
     steps = np.diff(values)
-    return bool((steps >= 0).all() or (steps <= 0).all())
+    return int(min((steps > 0).sum(), (steps < 0).sum()))
 
 
 def to_int(array: pa.ChunkedArray) -> IntArray:

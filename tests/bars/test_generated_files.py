@@ -36,6 +36,7 @@ CLOCKS = {  # how times are written; a space splits those that may stand in two 
     "day first": lambda t: t.strftime("%d/%m/%Y %H:%M"),
     "month first": lambda t: t.strftime("%m/%d/%Y %I:%M %p"),
     "dotted day first": lambda t: t.strftime("%d.%m.%Y %H:%M:%S.000"),
+    "dotted, two digits of the year": lambda t: t.strftime("%d.%m.%y %H:%M Uhr"),
     "compact": lambda t: t.strftime("%Y%m%d %H%M%S"),
     "compact digits": lambda t: t.strftime("%Y%m%d%H%M%S"),
     "named month": lambda t: t.strftime("%d-%b-%Y %H:%M"),
@@ -55,6 +56,7 @@ JUNK = ("", "# end of file", "Total,,", "1,2", "<html>", "\x00", "2021-03-01,1.5
 # all that a generated file may be refused for
 REFUSALS = re.compile(
     r"--day-first|--decimal|--columns|--symbol|two different bars|not a time|should hold a number|of \d+ rows do not have"
+    r"|year first or last"
     r"|no usable row|single usable|binary data|is not a table|no rows of numbers|the header has|quotation mark|UTF-16"
     r"|JSON without a table of bars|neither an epoch|contradicts|no day of the calendar|no time of the day|month first, but"
 )
