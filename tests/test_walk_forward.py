@@ -184,6 +184,22 @@ def test_files_hold_the_tables(walk: Walk, tmp_path: Path) -> None:
     }
 
 
+def test_a_file_that_cannot_be_written_leaves_the_one_before(
+    walk: Walk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {path.name: path.read_bytes() for path in walk.report.save(tmp_path).iterdir() if path.is_file()}
+
+    def half(table: Any, path: Path) -> None:
+        Path(path).write_bytes(b"PAR1")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(type(walk.report.folds), "to_parquet", half)
+    monkeypatch.setattr(type(walk.report.median), "save", lambda *arguments: None)
+    with pytest.raises(OSError, match="No space left on device"):
+        walk.report.save(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+
+
 def test_something_else_than_bars_and_no_seed_are_refused(walk: Walk) -> None:
     with pytest.raises(ValueError, match="bars is a list; give Bars"):
         jt.walk_forward([walk.bars], walk.config, KEY)

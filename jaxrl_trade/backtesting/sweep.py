@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from jaxrl_trade.backtesting.results import BUY_AND_HOLD, BacktestReport, number
 from jaxrl_trade.backtesting.seeds import median_of, seed_figures, spread_of
 from jaxrl_trade.backtesting.tracks import When
 from jaxrl_trade.config import AgentConfig
+from jaxrl_trade.train.files import replacing, write_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,13 +92,13 @@ class SweepReport:
         }
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Writes sweep.json, settings.parquet, runs.parquet, and the median seed's files in median/."""
+        """Writes sweep.json, settings.parquet, runs.parquet, and the median seed's files in median/; the JSON last."""
         folder = Path(folder)
         self.median.save(folder / "median")
-        self.settings.to_parquet(folder / "settings.parquet")
-        self.runs.to_parquet(folder / "runs.parquet")
-        text = json.dumps(self.as_dict(), indent=2, allow_nan=False)
-        (folder / "sweep.json").write_text(text + "\n", encoding="utf-8")
+        for name, table in (("settings", self.settings), ("runs", self.runs)):
+            with replacing(folder / f"{name}.parquet") as path:
+                table.to_parquet(path)
+        write_json(folder / "sweep.json", self.as_dict())
         return folder
 
     def to_html(self, path: str | os.PathLike[str], *, provenance: Mapping[str, Any] | None = None) -> Path:

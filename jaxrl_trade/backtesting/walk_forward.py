@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from jaxrl_trade.backtesting.results import BacktestReport, numbers
 from jaxrl_trade.backtesting.seeds import median_of, seed_figures, spread_of
 from jaxrl_trade.backtesting.simulate import Relay
 from jaxrl_trade.config import AgentConfig
+from jaxrl_trade.train.files import replacing, write_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,13 +86,13 @@ class WalkForwardReport:
         }
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Writes walk_forward.json, equity.parquet, folds.parquet, and the median seed's files in median/."""
+        """Writes walk_forward.json, equity.parquet, folds.parquet, and the median seed's files in median/; the JSON last."""
         folder = Path(folder)
         self.median.save(folder / "median")
-        self.equity.to_parquet(folder / "equity.parquet")
-        self.folds.to_parquet(folder / "folds.parquet")
-        text = json.dumps(self.as_dict(), indent=2, allow_nan=False)
-        (folder / "walk_forward.json").write_text(text + "\n", encoding="utf-8")
+        for name, table in (("equity", self.equity), ("folds", self.folds)):
+            with replacing(folder / f"{name}.parquet") as path:
+                table.to_parquet(path)
+        write_json(folder / "walk_forward.json", self.as_dict())
         return folder
 
     def to_html(self, path: str | os.PathLike[str], *, provenance: Mapping[str, Any] | None = None) -> Path:

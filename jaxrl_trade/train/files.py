@@ -21,12 +21,22 @@ def write_whole(path: Path, text: str) -> None:
     Raises:
       OSError: the system's, with this file's name: a full disk, say.
     """
+    with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Gives the place for a file that takes the place of `path` once it is written, and goes if that fails.
+
+    Raises:
+      OSError: the system's, with this file's name.
+    """
     partial = path.with_suffix(".partial")
     try:
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        yield partial
         partial.replace(path)
     except OSError as error:
         partial.unlink(missing_ok=True)
