@@ -46,9 +46,7 @@ def test_the_second_start_of_a_job_compiles_nothing(tmp_path: Path) -> None:
     assert first.get("cache_hits", 0) < asked
     assert second["cache_hits"] == second["compile_requests_use_cache"] == asked
     assert "cache_misses" not in second
-    assert all(
-        line.startswith(("device:", "warning: only a CPU", "compiling", "update ")) for line in stderr.splitlines()
-    )
+    assert "cache" not in stderr.lower()  # JAX would complain of one that it cannot use
     assert (tmp_path / "cache" / "jaxrl_trade" / "compiled").stat().st_mode & 0o077 == 0  # whoever writes there is run
 
 
