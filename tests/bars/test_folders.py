@@ -162,7 +162,8 @@ def test_a_frame_of_any_library_that_speaks_arrow_gives_the_bars_of_the_pandas_f
 
 
 def test_a_polars_frame_gives_the_bars_of_the_pandas_frame(frames):
-    pl = pytest.importorskip("polars")
+    import polars as pl
+
     table = frames["BTC"].rename_axis("time").reset_index()
     columns = {name: table[name].to_numpy() for name in table.columns if name != "time"}
     frame = pl.DataFrame({"time": [time.to_pydatetime() for time in table["time"]], **columns})
