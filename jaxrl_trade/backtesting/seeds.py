@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxrl_trade.backtesting.results import AGENT, BacktestReport
+from jaxrl_trade.backtesting.results import AGENT, BacktestReport, numbers
+from jaxrl_trade.train.files import replacing, write_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,6 +41,27 @@ def spread_of(reports: Sequence[BacktestReport]) -> list[str]:
         f"That is the median of {len(total)} seeds: {total.mean():+.2%} on average, standard deviation {total.std(ddof=1):.2%}, "
         f"{total.min():+.2%} to {total.max():+.2%}; {ahead} ended ahead of buy and hold, {beats} beat it."
     ]
+
+
+def seeds_as_dict(seeds: pd.DataFrame, median: BacktestReport) -> dict[str, Any]:
+    """The figures of several seeds and of the one in the middle, ready for JSON."""
+    return {
+        "seeds": [numbers(seed) for seed in seeds.to_dict("records")],
+        "mean": numbers(seeds.mean().to_dict()),
+        "standard_deviation": numbers(seeds.std().to_dict()),
+        "median_seed": median.as_dict(),
+    }
+
+
+def save_seeds(
+    folder: Path, name: str, median: BacktestReport, tables: Mapping[str, Any], figures: dict[str, Any]
+) -> None:
+    """Writes the median seed's files in median/, a Parquet file of each series or frame, and NAME.json, which comes last."""
+    median.save(folder / "median")
+    for title, table in tables.items():
+        with replacing(folder / f"{title}.parquet") as path:
+            table.to_parquet(path)
+    write_json(folder / f"{name}.json", figures)
 
 
 def _totals(reports: Sequence[BacktestReport]) -> np.ndarray:

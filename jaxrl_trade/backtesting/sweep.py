@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 from jaxrl_trade.backtesting.formats import Table, seed_rows, setting_rows, text_table
 from jaxrl_trade.backtesting.judge import backtest
 from jaxrl_trade.backtesting.results import BUY_AND_HOLD, BacktestReport, numbers
-from jaxrl_trade.backtesting.seeds import median_of, seed_figures, spread_of
+from jaxrl_trade.backtesting.seeds import median_of, save_seeds, seed_figures, seeds_as_dict, spread_of
 from jaxrl_trade.backtesting.tracks import When
 from jaxrl_trade.config import AgentConfig
-from jaxrl_trade.train.files import replacing, write_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,20 +84,14 @@ class SweepReport:
             "settings": [{"setting": number, **numbers(row)} for number, row in self.settings.to_dict("index").items()],
             "runs": [numbers(row) for row in self.runs.to_dict("records")],
             "trials": self.median.deflated.trials,
-            "seeds": [numbers(seed) for seed in self.seeds.to_dict("records")],
-            "mean": numbers(self.seeds.mean().to_dict()),
-            "standard_deviation": numbers(self.seeds.std().to_dict()),
-            "median_seed": self.median.as_dict(),
+            **seeds_as_dict(self.seeds, self.median),
         }
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Writes sweep.json, settings.parquet, runs.parquet, and the median seed's files in median/; the JSON last."""
         folder = Path(folder)
-        self.median.save(folder / "median")
-        for name, table in (("settings", self.settings), ("runs", self.runs)):
-            with replacing(folder / f"{name}.parquet") as path:
-                table.to_parquet(path)
-        write_json(folder / "sweep.json", self.as_dict())
+        tables = {"settings": self.settings, "runs": self.runs}
+        save_seeds(folder, "sweep", self.median, tables, self.as_dict())
         return folder
 
     def to_html(self, path: str | os.PathLike[str], *, provenance: Mapping[str, Any] | None = None) -> Path:

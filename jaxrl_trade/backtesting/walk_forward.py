@@ -13,10 +13,9 @@ import numpy as np
 from jaxrl_trade.backtesting.folds import Fold
 from jaxrl_trade.backtesting.judge import backtest
 from jaxrl_trade.backtesting.results import BacktestReport, numbers
-from jaxrl_trade.backtesting.seeds import median_of, seed_figures, spread_of
+from jaxrl_trade.backtesting.seeds import median_of, save_seeds, seed_figures, seeds_as_dict, spread_of
 from jaxrl_trade.backtesting.simulate import Relay
 from jaxrl_trade.config import AgentConfig
-from jaxrl_trade.train.files import replacing, write_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,20 +78,14 @@ class WalkForwardReport:
                 }
                 for fold in self.folds.to_dict("records")
             ],
-            "seeds": [numbers(seed) for seed in self.seeds.to_dict("records")],
-            "mean": numbers(self.seeds.mean().to_dict()),
-            "standard_deviation": numbers(self.seeds.std().to_dict()),
-            "median_seed": self.median.as_dict(),
+            **seeds_as_dict(self.seeds, self.median),
         }
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Writes walk_forward.json, equity.parquet, folds.parquet, and the median seed's files in median/; the JSON last."""
         folder = Path(folder)
-        self.median.save(folder / "median")
-        for name, table in (("equity", self.equity), ("folds", self.folds)):
-            with replacing(folder / f"{name}.parquet") as path:
-                table.to_parquet(path)
-        write_json(folder / "walk_forward.json", self.as_dict())
+        tables = {"equity": self.equity, "folds": self.folds}
+        save_seeds(folder, "walk_forward", self.median, tables, self.as_dict())
         return folder
 
     def to_html(self, path: str | os.PathLike[str], *, provenance: Mapping[str, Any] | None = None) -> Path:
