@@ -75,17 +75,11 @@ def mlp_mode(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _mlp(static: Static, layers: Layers, table: Array | None, values: Array | None, row: Array | None) -> Array:
-    inputs = Inputs(
-        None if table is None else pad_table(table, static.plan.widths[0], static.plan.operand), row, values
-    )
+    plan = static.plan
+    inputs = Inputs(None if table is None else pad_table(table, plan.widths[0], plan.operand), row, values)
+    padded = pad_layers(layers, plan.widths, plan.operand)
     offset = 0 if table is None else table.shape[1]
-    return forward(
-        static.plan,
-        pad_layers(layers, static.plan.widths, static.plan.operand),
-        inputs,
-        offset,
-        interpret=static.interpret,
-    )
+    return forward(plan, padded, inputs, offset, interpret=static.interpret)
 
 
 def _fwd(static: Static, *args: Any) -> Any:

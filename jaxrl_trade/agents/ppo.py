@@ -126,9 +126,8 @@ def update(
 
     def step(carry: tuple[Learner, Array], index: Array) -> tuple[tuple[Learner, Array], tuple[Array, Array]]:
         learner, is_stopped = carry
-        batch = separate(
-            jax.lax.optimization_barrier([x[index] for x in joined])
-        )  # else XLA chooses for each column anew
+        chosen = jax.lax.optimization_barrier([x[index] for x in joined])  # else XLA chooses for each column anew
+        batch = separate(chosen)
         moved, losses = _minibatch_step(learner, trees, observe, batch, hypers, config, axis)
         if config.target_kl is not None:
             is_stopped = is_stopped | (collectives.mean(losses.kl, axis) > config.target_kl)
