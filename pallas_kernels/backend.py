@@ -1,4 +1,4 @@
-"""Where a kernel runs: compiled for a GPU, interpreted, or as plain XLA. The one file that knows Pallas' back ends.
+"""Where a kernel runs: compiled for a GPU, interpreted, or as plain XLA. The one file that knows Pallas' Triton back end.
 
 Kernels are written for Pallas' Triton back end, named explicitly at every launch because the default has changed
 between JAX releases. Its deprecation notice (JAX 0.11 and later) is silenced here; where a later JAX lacks the back
@@ -71,17 +71,21 @@ def _warn_once() -> None:
 
 
 def _has_gpu() -> bool:
+    return capability() >= _MINIMUM_CAPABILITY
+
+
+def capability() -> float:
+    """Compute capability of the default device, 9.0 for an H200; 0 where it is no NVIDIA GPU."""
     chosen = getattr(jax.config, "jax_default_device")  # noqa: B009 (not in the type stubs)
     if isinstance(chosen, str):  # the config also takes a platform's name
         chosen = jax.devices(chosen)[0]
     device = chosen or jax.devices()[0]
     if device.platform not in ("gpu", "cuda"):
-        return False
-    capability = getattr(device, "compute_capability", "none")  # "9.0" on CUDA, "gfx942" on ROCm
+        return 0.0
     try:
-        return float(capability) >= _MINIMUM_CAPABILITY
+        return float(getattr(device, "compute_capability", "none"))  # "9.0" on CUDA, "gfx942" on ROCm
     except ValueError:
-        return False
+        return 0.0
 
 
 def launch(

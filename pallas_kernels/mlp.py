@@ -16,7 +16,7 @@ from jax import lax
 from pallas_kernels import reference
 from pallas_kernels.backend import Backend, Resolved, first_order_only, resolve, reverse_mode_only
 from pallas_kernels.mlp_inputs import Gathered, Layers, Products, check, obstacle
-from pallas_kernels.mlp_layers import backward_layer, forward_layer, weight_gradient
+from pallas_kernels.mlp_layers import backward_layer, first_layer_gradient, forward_layer, weight_gradient
 from pallas_kernels.mlp_pass import Inputs, forward
 from pallas_kernels.mlp_plan import WIDEST, Padded, Plan, make_plan, pad_layers, pad_rows, pad_table
 
@@ -112,15 +112,22 @@ def _backward(static: Static, residuals: tuple[Padded, tuple[Array, ...], Any], 
     padded, kept, (layers, table, values, row) = residuals
     plan = static.plan
     dz = jnp.pad(grad, ((0, len(kept[0]) - plan.batch), (0, plan.widths[-1] - plan.outputs))).astype(plan.operand)
-    grad_layers = []
-    for i in reversed(range(len(layers))):
-        (kernel, bias), a = layers[i], kept[i]
-        dw, db = weight_gradient(a, dz, interpret=static.interpret)
-        grad_layers.append(
-            (dw[: kernel.shape[0], : kernel.shape[1]].astype(kernel.dtype), db[: bias.shape[0]].astype(bias.dtype))
+    sums = []
+    for w, a in zip(padded.w[:0:-1], kept[:0:-1], strict=True):
+        sums.append(weight_gradient(a, dz, interpret=static.interpret))
+        behind = dz, w, a
+        dz = backward_layer(*behind, slope=plan.negative_slope, interpret=static.interpret)
+    if len(layers) > 1:
+        n_inputs = layers[0][0].shape[0]
+        first = first_layer_gradient(
+            kept[0], n_inputs, dz, *behind, slope=plan.negative_slope, interpret=static.interpret
         )
-        if i > 0:
-            dz = backward_layer(dz, padded.w[i], a, slope=plan.negative_slope, interpret=static.interpret)
+    else:
+        first = weight_gradient(kept[0], dz, interpret=static.interpret)
+    grad_layers = tuple(
+        (dw[: kernel.shape[0], : kernel.shape[1]].astype(kernel.dtype), db[: bias.shape[0]].astype(bias.dtype))
+        for (kernel, bias), (dw, db) in zip(layers, (first, *reversed(sums)), strict=True)
+    )
     dx = _product(dz, padded.w[0], 1, 1)[: plan.batch]  # dropped by XLA where nobody reads it
     features = 0 if table is None else table.shape[1]
     grad_table = grad_values = None
@@ -129,7 +136,7 @@ def _backward(static: Static, residuals: tuple[Padded, tuple[Array, ...], Any], 
         grad_table = jnp.zeros(table.shape, jnp.float32).at[inside].add(dx[:, :features]).astype(table.dtype)
     if values is not None:
         grad_values = dx[:, features : features + values.shape[1]].astype(values.dtype)
-    return tuple(reversed(grad_layers)), grad_table, grad_values, None
+    return grad_layers, grad_table, grad_values, None
 
 
 def _product(x: Array, y: Array, x_axis: int, y_axis: int) -> Array:

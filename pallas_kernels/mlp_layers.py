@@ -8,7 +8,7 @@ A program owns a tile of the result and walks the summed axis in steps that the 
 is the batch, cut so that every multiprocessor has work; the cuts' sums are added in order. db are more rows of dW, those
 of an input that is always one.
 Operands are rounded to the arrays' dtype, sums are float32. Arrays have rows for whole tiles and padded widths
-(`mlp_plan`), so that nothing needs a mask.
+(`mlp_plan`), so that nothing needs a mask. On Hopper, bfloat16 goes to `mlp_walk` and `mlp_sums` where they fit.
 """
 
 import functools
@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 
+from pallas_kernels import hopper, mlp_sums, mlp_walk
 from pallas_kernels.backend import dot, launch, load, store, with_copies
 
 Array = jax.Array
@@ -33,6 +34,8 @@ _ONES = 16  # inputs that are always one: the tensor cores' shortest side
 
 def forward_layer(a: Array, w: Array, b: Array, *, slope: float, interpret: bool) -> Array:
     """Activated outputs `[rows, out]` in a's dtype of a `[rows, in]`, w `[in, out]`, b `[out]` float32."""
+    if _is_hoppers(a, interpret) and mlp_walk.fits(*w.shape):
+        return mlp_walk.forward_layer(a, w, b, slope=slope, interpret=False)
     columns = _piece(w.shape[1])
     kernel = functools.partial(_forward_kernel, slope=slope, columns=columns, step=_step(a, w.shape[0]))
     out = jax.ShapeDtypeStruct((a.shape[0], w.shape[1]), a.dtype)
@@ -44,6 +47,8 @@ def backward_layer(dz: Array, w: Array, a: Array, *, slope: float, interpret: bo
 
     dz `[rows, out]`: the gradient before the activation of the layer with kernel w `[in, out]`.
     """
+    if _is_hoppers(a, interpret) and mlp_walk.fits(*w.shape[::-1]):
+        return mlp_walk.backward_layer(dz, w, a, slope=slope, interpret=False)
     columns = _piece(w.shape[0])
     kernel = functools.partial(_backward_kernel, slope=slope, columns=columns, step=_step(a, w.shape[1]))
     out = jax.ShapeDtypeStruct(a.shape, a.dtype)
@@ -52,8 +57,27 @@ def backward_layer(dz: Array, w: Array, a: Array, *, slope: float, interpret: bo
 
 def weight_gradient(a: Array, dz: Array, *, interpret: bool) -> tuple[Array, Array]:
     """a^T dz `[in, out]` and the sums of dz over the rows `[out]`, float32, of a `[rows, in]` and dz `[rows, out]`."""
+    if _is_hoppers(a, interpret) and mlp_sums.fits(a.shape[1], dz.shape[1]):
+        return mlp_sums.weight_gradient(a, dz, interpret=False)
     total = with_copies(functools.partial(_weight_gradient, interpret))(a, dz)
     return total[: a.shape[1]], total[a.shape[1]]
+
+
+def first_layer_gradient(
+    x: Array, n_inputs: int, dz0: Array, dz: Array, w: Array, a: Array, *, slope: float, interpret: bool
+) -> tuple[Array, Array]:
+    """`weight_gradient` of x and dz0 = `backward_layer(dz, w, a)`; on Hopper without reading dz0.
+
+    x: n_inputs columns and, where there are more, a last one of ones, as `mlp_plan.pad_rows` makes it.
+    """
+    if _is_hoppers(a, interpret) and mlp_walk.fits(*w.shape[::-1]) and n_inputs < x.shape[1] == hopper.STEP:
+        dw = mlp_walk.first_layer_gradient(dz, w, a, x, slope=slope, interpret=False)
+        return dw, dw[-1]
+    return weight_gradient(x, dz0, interpret=interpret)
+
+
+def _is_hoppers(a: Array, interpret: bool) -> bool:
+    return not interpret and a.dtype == jnp.bfloat16 and hopper.is_here()
 
 
 def _weight_gradient(interpret: bool, copies: int, a: Array, dz: Array) -> Array:

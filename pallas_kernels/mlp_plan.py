@@ -99,6 +99,7 @@ def pad_table(table: Array, width: int, operand: Any) -> Array:
 def pad_rows(inputs: Array | Gathered, width: int, operand: Any) -> Array:
     """All inputs `[rows, width]` in the operands' dtype, with rows for whole tiles of the kernels that differentiate.
 
+    The last column is all ones where no input has it, and meets weights of zero: sums with it are those of a bias.
     The same of whatever network reads them, so that under jit actor and critic share one array.
     """
     if isinstance(inputs, Gathered):
@@ -106,7 +107,8 @@ def pad_rows(inputs: Array | Gathered, width: int, operand: Any) -> Array:
         x = Gathered(table.astype(operand), row, None if values is None else values.astype(operand)).formed()
     else:
         x = inputs.astype(operand)
-    return _pad(x, -(-len(x) // ROWS) * ROWS, width)
+    rows = _pad(x, -(-len(x) // ROWS) * ROWS, width)
+    return rows if x.shape[1] == width else jnp.where(jnp.arange(width) == width - 1, jnp.ones((), operand), rows)
 
 
 def padded_width(width: int) -> int:

@@ -98,7 +98,7 @@ def report(sharding: Any, words: list[str], dump: Path, ptxas: Path) -> bool:
     from pallas_kernels import backend
     from tests.pallas_kernels.lower_for_cuda import abstract_h200, kernels
 
-    backend._has_gpu = lambda: True  # type: ignore[assignment]
+    backend.capability = lambda: 8.0  # Triton's launches, which leave their PTX; Mosaic's do not
     spilling = False
     for name, function, arguments in kernels():
         if words and not any(word in name for word in words):

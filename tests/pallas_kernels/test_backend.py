@@ -35,12 +35,12 @@ def call(**changes):
 
 
 def test_auto_without_a_gpu_is_the_plain_formula(monkeypatch):
-    monkeypatch.setattr(backend, "_has_gpu", lambda: False)
+    monkeypatch.setattr(backend, "capability", lambda: 0.0)
     assert backend.resolve("auto", faster=True) == "xla"
 
 
 def test_auto_on_a_gpu_takes_the_kernel_only_where_it_was_measured_faster(monkeypatch):
-    monkeypatch.setattr(backend, "_has_gpu", lambda: True)
+    monkeypatch.setattr(backend, "capability", lambda: 8.0)
     assert backend.resolve("auto", faster=True) == "pallas"
     assert backend.resolve("auto", faster=False) == "xla"
     assert backend.resolve("auto", faster=True, obstacle="H = 48 is odd") == "xla"
@@ -48,7 +48,7 @@ def test_auto_on_a_gpu_takes_the_kernel_only_where_it_was_measured_faster(monkey
 
 
 def test_pallas_without_a_gpu_names_interpret(monkeypatch):
-    monkeypatch.setattr(backend, "_has_gpu", lambda: False)
+    monkeypatch.setattr(backend, "capability", lambda: 0.0)
     with pytest.raises(ValueError, match="backend='interpret'"):
         call(backend="pallas")
 

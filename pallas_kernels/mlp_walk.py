@@ -1,0 +1,313 @@
+"""Layers of a perceptron on Hopper: a block keeps its columns' weights on chip and walks the rows.
+
+    forward    a' = leaky(a W + b)
+    backward   dz = (dz' W^T) leaky'(a)
+    first      x^T dz of such a dz, which stays on chip: the gradient of the first layer, whose own inputs need none
+
+A block owns some columns of the result and every so-manieth tile of ROWS rows; its part of W is copied into shared
+memory once. Two warpgroups take the block's tiles in turn, so that one multiplies while the other activates and stores,
+and each is fed through a ring of slots by a warpgroup that does nothing but start copies. What `backward` multiplies
+with leaky'(a) arrives meanwhile where its result will be put together.
+
+The contract is that of `mlp_layers`, in bfloat16. Sums are float32.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+
+from pallas_kernels import hopper
+from pallas_kernels.backend import with_copies
+from pallas_kernels.hopper import BLOCK, SHARED_BYTES, STEP, WARPGROUP, mosaic
+
+Array = jax.Array
+Kind = Literal["forward", "backward", "first"]
+
+ROWS = 64  # a tile
+_WALKERS = 2  # warpgroups that multiply, and as many that copy for them
+_REGISTERS = 208  # of a thread that multiplies
+_MOST_SLOTS = 8  # a ring: more were no faster
+_LEAST_SLOTS = 3  # fewer than that, and narrower blocks are faster
+_WAVES = (
+    4  # of blocks, where a vmap runs many walks at once: a last wave that is not full costs a fourth of one at most
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """One walk: rows, summed and width are the product's sizes, columns a block's, slots a ring's."""
+
+    kind: Kind
+    rows: int
+    summed: int
+    width: int
+    columns: int
+    slots: int
+    workers: int  # blocks that share a tile's columns
+    slope: float
+
+    @property
+    def steps(self) -> int:
+        return self.summed // STEP
+
+    @property
+    def pieces(self) -> int:
+        return self.columns // STEP
+
+    @property
+    def blocks(self) -> int:
+        """That share a tile's rows."""
+        return self.width // self.columns
+
+
+class _Shared(NamedTuple):
+    """A block's shared memory, and the barriers that say what has arrived in it and what is free again."""
+
+    weights: Any
+    weights_arrived: Any
+    ring: Any
+    arrived: Any
+    free: Any
+    tile: Any  # what comes with a tile, then its result
+    inputs: Any  # the first layer's, or None
+    tile_arrived: Any
+
+
+def fits(summed: int, width: int) -> bool:
+    """Whether there is a walk with a product over `summed` entries and results of that width."""
+    return summed % STEP == 0 and width % STEP == 0 and _slots(summed, STEP, "first") >= _LEAST_SLOTS
+
+
+def forward_layer(a: Array, w: Array, b: Array, *, slope: float, interpret: bool) -> Array:
+    """Activated outputs `[rows, out]` of a `[rows, in]`, w `[in, out]`, b `[out]` float32."""
+    return _walk("forward", slope, interpret, a, w, b)
+
+
+def backward_layer(dz: Array, w: Array, a: Array, *, slope: float, interpret: bool) -> Array:
+    """The gradient `[rows, in]` before the activation that gave a `[rows, in]`, of dz `[rows, out]` and w `[in, out]`."""
+    return _walk("backward", slope, interpret, dz, w, a)
+
+
+def first_layer_gradient(dz: Array, w: Array, a: Array, x: Array, *, slope: float, interpret: bool) -> Array:
+    """x^T dz0 `[STEP, in]` float32 of x `[rows, STEP]`, with dz0 what `backward_layer` gives of the rest."""
+    return jnp.sum(_walk("first", slope, interpret, dz, w, a, x), axis=0)
+
+
+def _walk(kind: Kind, slope: float, interpret: bool, *arrays: Array) -> Array:
+    return cast(Array, with_copies(functools.partial(_launch, kind, slope, interpret))(*arrays))
+
+
+def _launch(kind: Kind, slope: float, interpret: bool, copies: int, a: Array, w: Array, *rest: Array) -> Array:
+    summed, width = w.shape if kind == "forward" else w.shape[::-1]
+    columns = next(
+        size for size in (2 * STEP, STEP) if width % size == 0 and _slots(summed, size, kind) >= _LEAST_SLOTS
+    )
+    wanted = hopper.multiprocessors() * (1 if copies == 1 else _WAVES) // (copies * (width // columns))
+    plan = _Plan(
+        kind=kind,
+        rows=len(a),
+        summed=summed,
+        width=width,
+        columns=columns,
+        slots=_slots(summed, columns, kind),
+        workers=max(1, min(len(a) // ROWS, wanted)),
+        slope=slope,
+    )
+    out = jax.ShapeDtypeStruct((len(a), width), a.dtype)
+    if kind == "first":
+        out = jax.ShapeDtypeStruct((_WALKERS * plan.workers, STEP, width), jnp.float32)
+    run = hopper.launch(
+        functools.partial(_kernel, plan),
+        out,
+        blocks=plan.blocks * plan.workers,
+        warpgroups=2 * _WALKERS,
+        name=f"mlp_walk_{kind}",
+        interpret=interpret,
+    )
+    return cast(Array, run(a, w, *rest))
+
+
+def _slots(summed: int, columns: int, kind: Kind) -> int:
+    """Slots of each ring that shared memory holds beside the weights and the walkers' tiles."""
+    entries = summed * columns + _WALKERS * ROWS * (columns + (STEP if kind == "first" else 0))
+    return min(_MOST_SLOTS, (SHARED_BYTES - 2 * entries) // (2 * _WALKERS * ROWS * STEP))
+
+
+def _kernel(plan: _Plan, *refs: Any) -> None:
+    walkers, ring = (_WALKERS,), _WALKERS * plan.slots
+    weights = (plan.steps, STEP, plan.columns) if plan.kind == "forward" else (plan.steps, plan.columns, STEP)
+    is_first = plan.kind == "first"
+    shared = _Shared(
+        weights=hopper.tiles(*weights),
+        weights_arrived=mosaic.Barrier(num_arrivals=plan.steps),
+        ring=hopper.tiles(ring, ROWS, STEP),
+        arrived=mosaic.Barrier(num_barriers=ring),
+        free=mosaic.Barrier(num_barriers=ring),
+        tile=hopper.tiles(*walkers, plan.pieces, ROWS, STEP),
+        inputs=hopper.tiles(*walkers, ROWS, STEP) if is_first else None,
+        tile_arrived=mosaic.Barrier(num_arrivals=plan.pieces + is_first, num_barriers=_WALKERS),
+    )
+    pl.run_scoped(lambda *s: _block(plan, refs, _Shared(*s)), *shared, collective_axes=WARPGROUP)
+
+
+def _block(plan: _Plan, refs: tuple[Any, ...], shared: _Shared) -> None:
+    warpgroup, block = lax.axis_index(WARPGROUP), lax.axis_index(BLOCK)
+    walker, worker = lax.rem(warpgroup, _WALKERS), block // plan.blocks
+    first_column = lax.rem(block, plan.blocks) * plan.columns
+    tiles = (plan.rows // ROWS - worker + plan.workers - 1) // plan.workers
+    mine = (tiles - walker + _WALKERS - 1) // _WALKERS
+
+    def rows(i: Array) -> Any:
+        """Of the walker's i-th tile."""
+        return pl.ds(((_WALKERS * i + walker) * plan.workers + worker) * ROWS, ROWS)
+
+    @pl.when(warpgroup >= _WALKERS)
+    def copy() -> None:
+        mosaic.set_max_registers(hopper.COPYING_REGISTERS, action="decrease")
+        pl.when(warpgroup == _WALKERS)(lambda: _copy_weights(plan, refs[1], shared, first_column))
+        _copy_rows(plan, refs[0], shared, walker, mine, rows)
+
+    @pl.when(warpgroup < _WALKERS)
+    def multiply() -> None:
+        mosaic.set_max_registers(_REGISTERS, action="increase")
+        mosaic.barrier_wait(shared.weights_arrived)
+        finish = _forward if plan.kind == "forward" else _backward
+        finish(plan, refs, shared, walker, mine, rows, first_column)
+        mosaic.wait_smem_to_gmem(0, wait_read_only=True)
+
+
+def _copy_weights(plan: _Plan, w: Any, shared: _Shared, first_column: Array) -> None:
+    columns = pl.ds(first_column, plan.columns)
+    for k in range(plan.steps):
+        step = pl.ds(k * STEP, STEP)
+        source = w.at[step, columns] if plan.kind == "forward" else w.at[columns, step]
+        mosaic.copy_gmem_to_smem(source, shared.weights.at[k], shared.weights_arrived)
+
+
+def _copy_rows(plan: _Plan, a: Any, shared: _Shared, walker: Array, mine: Array, rows: Callable[[Array], Any]) -> None:
+    def free(n: Array) -> Any:
+        """Says that the walker's n-th step has been multiplied."""
+        return shared.free.at[walker * plan.slots + lax.rem(n, plan.slots)]
+
+    def tile(i: Array, _: None) -> None:
+        for k in range(plan.steps):
+            n = i * plan.steps + k
+            slot = walker * plan.slots + lax.rem(n, plan.slots)
+            pl.when(n >= plan.slots)(functools.partial(mosaic.barrier_wait, free(n)))
+            step = a.at[rows(i), pl.ds(k * STEP, STEP)]
+            mosaic.copy_gmem_to_smem(step, shared.ring.at[slot], shared.arrived.at[slot])
+
+    lax.fori_loop(0, mine, tile, None)
+    end = mine * plan.steps
+    lax.fori_loop(jnp.maximum(end - plan.slots, 0), end, lambda n, _: mosaic.barrier_wait(free(n)), None)
+
+
+def _product(plan: _Plan, shared: _Shared, walker: Array, i: Array) -> Array:
+    """The walker's i-th tile times the weights, float32; gives its slots back as it goes."""
+
+    def slot(k: int) -> Array:
+        return walker * plan.slots + lax.rem(i * plan.steps + k, plan.slots)
+
+    def sums(total: Any) -> Array:
+        for k in range(plan.steps):
+            mosaic.barrier_wait(shared.arrived.at[slot(k)])
+            weights = shared.weights.at[k]
+            mosaic.wgmma(
+                total, shared.ring.at[slot(k)], weights if plan.kind == "forward" else weights.transpose((1, 0))
+            )
+            if k > 0:
+                mosaic.wgmma_wait(1)
+                mosaic.barrier_arrive(shared.free.at[slot(k - 1)])
+        mosaic.wgmma_wait(0)
+        mosaic.barrier_arrive(shared.free.at[slot(plan.steps - 1)])
+        return cast(Array, total[...])
+
+    return cast(Array, pl.run_scoped(sums, mosaic.ACC((ROWS, plan.columns), jnp.float32)))
+
+
+def _forward(
+    plan: _Plan,
+    refs: tuple[Any, ...],
+    shared: _Shared,
+    walker: Array,
+    mine: Array,
+    rows: Callable[[Array], Any],
+    first_column: Array,
+) -> None:
+    _, _, b, out = refs
+    bias = hopper.load(b.at[pl.ds(first_column, plan.columns)], of_columns=True)
+
+    def tile(i: Array, _: None) -> None:
+        z = _product(plan, shared, walker, i)
+        z = z + lax.broadcast_in_dim(bias, z.shape, [1])
+        mosaic.wait_smem_to_gmem(0, wait_read_only=True)  # the tile before
+        for piece in range(plan.pieces):
+            part = z[:, piece * STEP : (piece + 1) * STEP]
+            shared.tile[walker, piece] = jnp.maximum(part, plan.slope * part).astype(out.dtype)
+        _store(plan, shared, walker, out, rows(i), first_column)
+
+    lax.fori_loop(0, mine, tile, None)
+
+
+def _backward(
+    plan: _Plan,
+    refs: tuple[Any, ...],
+    shared: _Shared,
+    walker: Array,
+    mine: Array,
+    rows: Callable[[Array], Any],
+    first_column: Array,
+) -> None:
+    _, _, a, *x, out = refs
+
+    def tile(i: Array, total: Any) -> None:
+        mosaic.wait_smem_to_gmem(0, wait_read_only=True)  # the tile before
+        for piece in range(plan.pieces):
+            source = a.at[rows(i), pl.ds(first_column + piece * STEP, STEP)]
+            mosaic.copy_gmem_to_smem(source, shared.tile.at[walker, piece], shared.tile_arrived.at[walker])
+        for inputs in x:
+            mosaic.copy_gmem_to_smem(inputs.at[rows(i), :], shared.inputs.at[walker], shared.tile_arrived.at[walker])
+        da = _product(plan, shared, walker, i)
+        mosaic.barrier_wait(shared.tile_arrived.at[walker])
+        for piece in range(plan.pieces):
+            part = da[:, piece * STEP : (piece + 1) * STEP]
+            is_positive = hopper.load(shared.tile.at[walker, piece]) > 0
+            dz = jnp.where(is_positive, part, plan.slope * part)
+            shared.tile[walker, piece] = dz.astype(a.dtype)
+        if total is None:
+            _store(plan, shared, walker, out, rows(i), first_column)
+        else:
+            _add_gradient(plan, shared, walker, total)
+
+    def all_tiles(total: Any = None) -> Any:
+        lax.fori_loop(0, mine, lambda i, _: tile(i, total), None)
+        return None if total is None else total[...]
+
+    if plan.kind == "backward":
+        all_tiles()
+    else:
+        total = pl.run_scoped(all_tiles, mosaic.ACC((STEP, plan.columns), jnp.float32))
+        worker = lax.axis_index(BLOCK) // plan.blocks
+        out[_WALKERS * worker + walker, :, pl.ds(first_column, plan.columns)] = total
+
+
+def _add_gradient(plan: _Plan, shared: _Shared, walker: Array, total: Any) -> None:
+    """The tile's x^T dz into the sums."""
+    mosaic.commit_smem()
+    for piece in range(plan.pieces):
+        columns = pl.ds(piece * STEP, STEP)
+        mosaic.wgmma(total.at[:, columns], shared.inputs.at[walker].transpose((1, 0)), shared.tile.at[walker, piece])
+    mosaic.wgmma_wait(0)
+
+
+def _store(plan: _Plan, shared: _Shared, walker: Array, out: Any, rows: Any, first_column: Array) -> None:
+    """Starts copying the tile to where it belongs."""
+    mosaic.commit_smem()
+    for piece in range(plan.pieces):
+        mosaic.copy_smem_to_gmem(shared.tile.at[walker, piece], out.at[rows, pl.ds(first_column + piece * STEP, STEP)])

@@ -1,0 +1,113 @@
+"""The kernels for Hopper's warpgroups, in Mosaic's simulator of a GPU, against NumPy float64 of the same formula."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pallas_kernels import backend, hopper, mlp_layers, mlp_sums, mlp_walk
+from tests.pallas_kernels import cases
+from tests.pallas_kernels.lower_for_cuda import abstract_h200
+
+SLOPE = 0.01
+ROUNDED = 5e-3  # of the largest entry: a bfloat16's last place
+simulated = pytest.mark.skipif(
+    not hasattr(hopper.mosaic, "InterpretGPUParams"), reason="JAX before 0.11 simulates no GPU"
+)
+
+
+@pytest.fixture
+def few_blocks(monkeypatch):
+    """So that a block walks more than one tile."""
+    monkeypatch.setattr(hopper, "multiprocessors", lambda: 4)
+
+
+def random_arrays(n_rows, n_in, n_out, copies=()):
+    """Rows a, the layer's w and b, gradients dz and inputs x whose last column is one; rounded to bfloat16, but for b."""
+    random = np.random.default_rng(n_rows + n_in)
+
+    def normal(*shape):
+        return jnp.asarray(random.normal(size=(*copies, *shape)), jnp.bfloat16)
+
+    x = normal(n_rows, hopper.STEP).at[..., -1].set(1)
+    return normal(n_rows, n_in), normal(n_in, n_out), normal(n_out).astype(jnp.float32), normal(n_rows, n_out), x
+
+
+def wide(*arrays):
+    return [np.asarray(x, np.float64) for x in arrays]
+
+
+def leaky(z, at):
+    return np.where(at > 0, z, SLOPE * z)
+
+
+def simulate(function, *arrays, **options):
+    with abstract_h200():
+        return function(*arrays, **options, interpret=True)
+
+
+@simulated
+@pytest.mark.parametrize(
+    ("n_rows", "n_in", "n_out"),
+    [
+        (128, 64, 64),  # fewer tiles than blocks
+        (640, 128, 192),  # blocks with tiles of their own number; one column block of 128, one of 64
+        (256, 192, 128),
+    ],
+)
+def test_layers_and_gradients_agree_with_the_formula(few_blocks, n_rows, n_in, n_out):
+    a, w, b, dz, x = random_arrays(n_rows, n_in, n_out)
+    a64, w64, b64, dz64, x64 = wide(a, w, b, dz, x)
+    z = a64 @ w64 + b64
+    cases.assert_close(simulate(mlp_walk.forward_layer, a, w, b, slope=SLOPE), leaky(z, z), ROUNDED)
+    dz0 = leaky(dz64 @ w64.T, a64)
+    cases.assert_close(simulate(mlp_walk.backward_layer, dz, w, a, slope=SLOPE), dz0, ROUNDED)
+    rounded = np.asarray(jnp.asarray(dz0, jnp.bfloat16), np.float64)
+    cases.assert_close(simulate(mlp_walk.first_layer_gradient, dz, w, a, x, slope=SLOPE), x64.T @ rounded, 1e-4)
+    sums = simulate(mlp_sums.weight_gradient, a, dz)
+    cases.assert_close(sums, (a64.T @ dz64, dz64.sum(axis=0)), 1e-5)
+
+
+@simulated
+def test_a_vmap_gives_what_each_would_alone(few_blocks):
+    a, w, b, dz, x = random_arrays(128, 64, 64, copies=(2,))
+
+    def all_four(a, w, b, dz, x):
+        options = {"slope": SLOPE, "interpret": True}
+        return (
+            mlp_walk.forward_layer(a, w, b, **options),
+            mlp_walk.backward_layer(dz, w, a, **options),
+            mlp_walk.first_layer_gradient(dz, w, a, x, **options),
+            mlp_sums.weight_gradient(a, dz, interpret=True),
+        )
+
+    with abstract_h200():
+        together = jax.vmap(all_four)(a, w, b, dz, x)
+        for i in range(2):
+            alone = all_four(a[i], w[i], b[i], dz[i], x[i])
+            cases.assert_close(jax.tree.map(lambda y, i=i: y[i], together), wide_tree(alone), 1e-6)
+
+
+def wide_tree(tree):
+    return jax.tree.map(lambda y: np.asarray(y, np.float64), tree)
+
+
+@pytest.mark.parametrize(
+    ("capability", "dtype", "width", "goes"),
+    [
+        (9.0, "bfloat16", 64, True),
+        (9.0, "float32", 64, False),
+        (8.0, "bfloat16", 64, False),
+        (9.0, "bfloat16", 32, False),
+    ],
+)
+def test_hoppers_kernels_take_its_bfloat16_layers_of_whole_pieces(monkeypatch, capability, dtype, width, goes):
+    monkeypatch.setattr(backend, "capability", lambda: capability)
+    asked = []
+    monkeypatch.setattr(mlp_walk, "forward_layer", lambda *a, **k: asked.append(a))
+    monkeypatch.setattr(mlp_layers, "launch", lambda *a, **k: lambda *arrays: None)
+    a, w = jnp.zeros((128, width), dtype), jnp.zeros((width, width), dtype)
+    mlp_layers.forward_layer(a, w, jnp.zeros(width), slope=SLOPE, interpret=False)
+    assert bool(asked) == goes
