@@ -324,7 +324,7 @@ class DQNConfig:
     n_step: int = 3  # rewards bundled into one target
     double: bool = False  # the online network chooses the action that the target network values
     compute_dtype: ComputeDtype = "float32"  # of the products; kernels of the heads are float32 in any case
-    backend: Backend = "auto"  # of the dueling heads
+    backend: Backend = "auto"  # of the collection and of the dueling heads
     negative_slope: float = 0.01  # of the leaky ReLU
     shared_hidden: tuple[int, ...] = (256, 256)
     head_hidden: int = 128  # of the value stream and of the advantage stream

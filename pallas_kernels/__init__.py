@@ -18,11 +18,12 @@ from pallas_kernels.policy_outcome import PolicyLoss
 from pallas_kernels.recurrence import discounted_sums
 from pallas_kernels.rollout import obstacle as rollout_obstacle
 from pallas_kernels.rollout import rollout
-from pallas_kernels.rollout_scan import Environment, Layer, SplitPolicy, Steps, scan_rollout
+from pallas_kernels.rollout_scan import Choice, Environment, Layer, SplitPolicy, Steps, scan_rollout
 from pallas_kernels.sampling import forced, log_prob, sample
 from pallas_kernels.td import bellman_target, huber_td_loss
 
 __all__ = [
+    "Choice",
     "DuelingGradients",
     "Environment",
     "Gathered",

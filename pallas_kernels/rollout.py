@@ -1,10 +1,11 @@
-"""A whole policy rollout in one launch: network, sampling and environment for all L steps, with the weights on chip.
+"""A whole policy rollout in one launch: network, choice of an action and environment for all L steps.
 
 The kernel is rollout_kernel.py's; its contract is `rollout_scan.scan_rollout`.
 """
 
 import functools
 import itertools
+from collections.abc import Sequence
 from typing import Any, cast, get_args
 
 import jax
@@ -13,32 +14,41 @@ from jax.experimental import pallas as pl
 
 from pallas_kernels.backend import Backend, launch, not_differentiable, resolve, with_copies
 from pallas_kernels.numerics import PADDING, padded
-from pallas_kernels.rollout_kernel import Inputs, Products, Static, Tiles, choose_tiles, rollout_kernel
-from pallas_kernels.rollout_scan import Environment, Layer, SplitPolicy, Steps, scan_rollout
-from pallas_kernels.sampling import forced, sample
+from pallas_kernels.rollout_kernel import Inputs, rollout_kernel
+from pallas_kernels.rollout_network import operands
+from pallas_kernels.rollout_plan import Products, Static, Tiles, choose_tiles, choose_wide_tiles
+from pallas_kernels.rollout_scan import Choice, Environment, Layer, SplitPolicy, Steps, scan_rollout
 
 Array = jax.Array
 
-MAX_WIDTH = 256  # of a layer: wider ones do not stay on chip
-MAX_WEIGHTS = 1 << 15  # entries of all layers after the first, padded; in float32 a third of that
+MAX_WIDTH = 256  # of a layer: the sums of a wider one do not fit into registers
+MAX_WEIGHTS = 1 << 18  # entries of all layers after the first, padded
+MAX_SMALL = 1 << 15  # of them, those that stay in registers; a network of more is wide
+H200_SHARED = 227 << 10  # bytes of a block's shared memory
 MAX_TABLE = 1 << 32  # bytes of the first layer's table
 
 
 def obstacle(policy: SplitPolicy) -> str | None:
     """Why the kernel cannot take this policy, or None."""
-    widths = [policy.table.shape[1], *(layer.kernel.shape[1] for layer in policy.layers)]
+    widths = _widths(policy)
     if max(widths) > MAX_WIDTH:
         return f"a layer of {max(widths)} units is wider than {MAX_WIDTH}"
-    weights = sum(padded(a) * padded(b) for a, b in itertools.pairwise(widths))
-    if weights > MAX_WEIGHTS:
-        return (
-            f"the layers after the first have {weights} weights (padded), more than the {MAX_WEIGHTS} that stay on chip"
-        )
+    if _weights(widths) > MAX_WEIGHTS:
+        return f"the layers after the first have {_weights(widths)} weights (padded), more than {MAX_WEIGHTS}"
     if policy.table.dtype != jnp.float32:
         return f"the weights are {policy.table.dtype}, not float32"
     if policy.table.size * 4 > MAX_TABLE:
         return f"the first layer's table has {policy.table.size * 4} bytes, more than {MAX_TABLE}"
     return None
+
+
+def _widths(policy: SplitPolicy) -> list[int]:
+    return [policy.table.shape[1], *(layer.kernel.shape[1] for layer in policy.layers)]
+
+
+def _weights(widths: Sequence[int]) -> int:
+    """Entries of all layers after the first, padded."""
+    return sum(padded(a) * padded(b) for a, b in itertools.pairwise(widths))
 
 
 def rollout(
@@ -51,6 +61,7 @@ def rollout(
     restarts: Array,
     *,
     negative_slope: float,
+    choice: Choice = "softmax",
     products: Products = "float32",
     backend: Backend = "auto",
     tiles: Tiles | None = None,
@@ -64,9 +75,12 @@ def rollout(
       effects: pytree of `[A]` arrays, one entry an action.
       state: pytree of `[N]` arrays.
       draws: `[L, N]` float32 in [0, 1): the action is the number of entries of c with c <= u c_last, c the cumulative
-        sum of exp(logit - max), at most A - 1. Or `[L, N]` int32: the actions themselves, clipped into [0, A).
+        sum of exp(logit - max), at most A - 1. Or `[L, N]` int32: the actions themselves, clipped into [0, A); under the
+        choice "greedy" always these, and one below 0 takes the greedy action.
       restarts: `[L, N]` int32, the row where a lane whose episode ends at that step starts afresh.
       negative_slope: of the leaky ReLU.
+      choice: "softmax": the logits are those of a softmax policy, which gives the log-probabilities. "greedy": the
+        policy takes the first of the greatest logits, so the log-probability is 0 for that action and -inf for others.
       products: precision of the matrix products: float32 (from bfloat16 terms, exact to 2^-24), TF32 or bfloat16, each
         with float32 sums.
       backend: `"auto"` | `"pallas"` | `"interpret"` | `"xla"`; see `backend.resolve`. XLA takes JAX's own precision.
@@ -77,21 +91,23 @@ def rollout(
       The state after L steps, and the steps.
 
     Raises:
-      ValueError: shapes that do not fit, an unknown `products`, or a policy that a kernel asked for by name cannot take.
+      ValueError: shapes that do not fit, an unknown `products` or `choice`, uniforms for a greedy choice, or a policy that
+        a kernel asked for by name cannot take.
     """
-    _check(policy, tables, effects, state, draws, restarts, products)
+    _check_choices(draws, products, choice)
+    _check(policy, tables, effects, state, draws, restarts)
     mode = resolve(backend, faster=True, obstacle=obstacle(policy))
     if mode == "xla":
         logits = functools.partial(policy.logits, negative_slope=negative_slope)
-        choose = sample if jnp.issubdtype(draws.dtype, jnp.floating) else forced
-        return scan_rollout(environment, logits, choose, tables, effects, state, draws, restarts)
+        return scan_rollout(environment, logits, choice, tables, effects, state, draws, restarts)
 
     def run(copies: int, *args: Any) -> tuple[Any, Steps]:
         static = Static(
             environment=environment,
+            choice=choice,
             negative_slope=negative_slope,
             products=products,
-            tiles=tiles or choose_tiles(draws.shape[1], products, copies),
+            tiles=tiles or _tiles(policy, draws.shape[1], products, copies),
             interpret=mode == "interpret",
         )
         return _launch(static, *args)
@@ -100,13 +116,26 @@ def rollout(
     return cast(tuple[Any, Steps], whole(policy, tables, effects, state, draws, restarts))
 
 
-def _check(
-    policy: SplitPolicy, tables: Any, effects: Any, state: Any, draws: Array, restarts: Array, products: Products
-) -> None:
-    if products not in get_args(Products):
+def _tiles(policy: SplitPolicy, n_lanes: int, products: Products, copies: int) -> Tiles:
+    widths = _widths(policy)
+    if _weights(widths) <= MAX_SMALL:
+        return choose_tiles(n_lanes, products, copies)
+    device = jax.local_devices()[0]
+    shared = getattr(device, "shared_memory_per_block_optin", H200_SHARED)  # in bytes; unknown where there is no GPU
+    return choose_wide_tiles([padded(width) for width in widths], products, shared)
+
+
+def _check_choices(draws: Array, products: Products, choice: Choice) -> None:
+    for name, value, known in (("products", products, Products), ("choice", choice, Choice)):
+        if value not in get_args(known):
+            raise ValueError(f"{name} = {value!r} is unknown; choose one of {', '.join(map(repr, get_args(known)))}")
+    if choice == "greedy" and not jnp.issubdtype(draws.dtype, jnp.integer):
         raise ValueError(
-            f"products = {products!r} is unknown; choose one of {', '.join(map(repr, get_args(Products)))}"
+            f"draws are {draws.dtype}, but a greedy choice takes int32: an action, or -1 for the greedy one"
         )
+
+
+def _check(policy: SplitPolicy, tables: Any, effects: Any, state: Any, draws: Array, restarts: Array) -> None:
     if draws.ndim != 2 or draws.shape != restarts.shape or not draws.size:
         raise ValueError(
             f"draws has shape {draws.shape} and restarts {restarts.shape}; both must be [L, N] with at least one step and lane"
@@ -146,7 +175,7 @@ def _launch(
     steps = Steps(jax.ShapeDtypeStruct((length, n_lanes), jnp.int32), log_probs, in_memory)
     outs = (jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), state), steps)
     ins = Inputs(
-        policy=_pad(policy),
+        policy=operands(_pad(policy), static),
         tables=jax.tree.map(lambda x: x.astype(_memory(x.dtype)), tables),
         effects=jax.tree.map(lambda x: x.astype(_memory(x.dtype)), effects),
         state=state,
@@ -159,8 +188,17 @@ def _launch(
         dtypes=jax.tree.map(lambda x: x.dtype, (tables, effects)),
         n_actions=policy.layers[-1].kernel.shape[1],
     )
-    grid = (pl.cdiv(n_lanes, static.tiles.lanes),)
-    run = launch(kernel, outs, grid=grid, name="rollout", warps=static.tiles.warps, interpret=static.interpret)
+    tiles = static.tiles
+    grid = (pl.cdiv(n_lanes, tiles.lanes),)
+    run = launch(
+        kernel,
+        outs,
+        grid=grid,
+        name="rollout",
+        warps=tiles.warps,
+        stages=tiles.stages,
+        interpret=static.interpret,
+    )
     after, steps = run(ins)
     return after, steps._replace(record=jax.tree.map(lambda x, want: x.astype(want.dtype), steps.record, record))
 

@@ -9,69 +9,26 @@ rollout costs. Therefore
   the state's values;
 - the tables' rows and the draw of the next step are loaded one step ahead, as if no episode ended; only lanes that restart
   wait. (The first layer's rows are not: at one lane a block that would save 2 %, and elsewhere it takes too many registers.)
-
-A block of one lane is all scalars and vectors: its products are sums of 32-bit floats, and nothing is laid out anew
-between them. A block of several lanes multiplies on the tensor cores. There the first layer comes in pieces of
-`Tiles.columns` columns, so narrow that a warp's threads hold one lane each rather than all lanes each: Triton computes the
-environment in the layout of these pieces' rows.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 
-from pallas_kernels.backend import dot, load, store
-from pallas_kernels.numerics import bf16_terms, dot_f32
-from pallas_kernels.rollout_scan import Environment, SplitPolicy, Steps
+from pallas_kernels.backend import load, store
+from pallas_kernels.rollout_network import network
+from pallas_kernels.rollout_plan import Static, Tiles
+from pallas_kernels.rollout_scan import Choice, Environment, SplitPolicy, Steps
 
 Array = jax.Array
-Products = Literal["float32", "tf32", "bfloat16"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Tiles:
-    """How the lanes are cut: lanes a block, warps a block, columns of the first layer a piece (lanes > 1)."""
-
-    lanes: int
-    warps: int
-    columns: int = 128
-
-
-def choose_tiles(n_lanes: int, products: Products, copies: int = 1) -> Tiles:
-    """The fastest measured on an H200 (scripts/benchmark.py); every choice gives a right answer.
-
-    copies: rollouts of n_lanes that run at once, each with weights of its own, so that no tile holds lanes of two.
-    """
-    total = n_lanes * copies
-    if total <= 264:
-        return Tiles(lanes=1, warps=4)
-    if total <= 4224 or n_lanes < 16:
-        return Tiles(lanes=8, warps=4, columns=64)
-    if products == "float32":  # three terms of every weight in registers
-        return Tiles(lanes=32, warps=4, columns=32)
-    if total <= 8448 or n_lanes < 128:
-        return Tiles(lanes=16, warps=4, columns=32)
-    return Tiles(lanes=128, warps=4, columns=128) if products == "bfloat16" else Tiles(lanes=64, warps=4, columns=32)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Static:
-    """What is compiled in."""
-
-    environment: Environment
-    negative_slope: float
-    products: Products
-    tiles: Tiles
-    interpret: bool
 
 
 class Inputs(NamedTuple):
-    """The kernel's reads: `rollout`'s arrays, layers padded to powers of two."""
+    """The kernel's reads: `rollout`'s arrays, layers padded to powers of two, a wide network's weights as `operands`."""
 
     policy: SplitPolicy
     tables: Any
@@ -98,12 +55,12 @@ def rollout_kernel(
     length = ins.draws.shape[0]
     lane, place, real = _lanes(static.tiles.lanes, n_lanes)
     read = _Reader(ins, dtypes[0], static.tiles)
-    logits_of = _network(ins.policy, static)
+    logits_of = network(ins.policy, static)
 
     def step(t: Array | int, c: _Carry) -> _Carry:
         row = env.row(c.state)
         logits = logits_of(read.first(row), env.observe(c.state, c.here))
-        action, log_prob = _choose(logits, c.draw, n_actions)
+        action, log_prob = _choose(logits, c.draw, n_actions, static.choice)
         effect = jax.tree.map(lambda ref, d: ref[action].astype(d), ins.effects, dtypes[1])
         moved, done, record = env.step(c.state, effect, c.here, c.ahead)
         taken = Steps(action, log_prob, record)
@@ -146,8 +103,11 @@ class _Reader:
         row, other = self._inside(row), None if mask is None else 1
         return jax.tree.map(lambda ref, d: load(ref.at[row], mask, other).astype(d), self.ins.tables, self.dtypes)
 
-    def first(self, row: Array) -> tuple[Array, ...]:
+    def first(self, row: Array) -> Any:
+        """The first layer's sums without the state's values, as `network` takes them."""
         table, row = self.ins.policy.table, self._inside(row)
+        if self.tiles.chunk is not None:
+            return lambda n, size: load(table.at[row[:, None], (n + jnp.arange(size))[None, :]])
         if self.tiles.lanes == 1:
             return (load(table.at[row, jnp.arange(table.shape[1])]),)
         size = min(self.tiles.columns, table.shape[1])
@@ -177,60 +137,17 @@ def _restart(env: Environment, read: _Reader, done: Array, place: Any, on: _Carr
     return on._replace(state=select(env.restart(row, here), on.state), here=here, ahead=ahead)
 
 
-def _network(policy: SplitPolicy, static: Static) -> Callable[[Sequence[Array], Sequence[Array]], Array]:
-    """Logits `[AP]` or `[lanes, AP]` from the first layer's pieces and the state's values; loads the weights, before the loop."""
-    if static.tiles.lanes == 1:
-        return _vector_network(policy, static)
-    size = min(static.tiles.columns, policy.table.shape[1])
-    pieces = [pl.ds(begin, size) for begin in range(0, policy.table.shape[1], size)]
-    prepare, multiply = _PRODUCTS[static.products]
-    (kernel_0, bias_0), *rest = policy.layers
-    kernels_0 = [prepare(kernel_0[piece, :]) for piece in pieces]
-    layers = [(prepare(kernel[...]), bias) for kernel, bias in rest]
-
-    # biases and columns are read anew in every step: they would fill the registers
-    def logits(first: Sequence[Array], values: Sequence[Array]) -> Array:
-        x: Any = bias_0[...][None, :]
-        for y, piece, kernel in zip(first, pieces, kernels_0, strict=True):
-            for k, value in enumerate(values):
-                y = y + value[:, None] * policy.values[k, piece][None, :]
-            x = x + multiply(prepare(_leaky(y, static)), kernel)
-        for kernel, bias in layers:
-            x = multiply(prepare(_leaky(x, static)), kernel) + bias[...][None, :]
-        return cast(Array, x)
-
-    return logits
+def _choose(logits: Array, draw: Array, n_actions: int, choice: Choice) -> tuple[Array, Array]:
+    """Action and its log-probability, `[]` or `[lanes]` each."""
+    if choice == "greedy":
+        best = jnp.minimum(jnp.argmax(logits, axis=-1), n_actions - 1)  # NaN is greater than none
+        action = jnp.where(draw < 0, best, jnp.minimum(draw, n_actions - 1))
+        return action, jnp.where(action == best, 0.0, -jnp.inf)
+    return _sample(logits, draw, n_actions)
 
 
-def _vector_network(policy: SplitPolicy, static: Static) -> Callable[[Sequence[Array], Sequence[Array]], Array]:
-    columns = [policy.values[k, :] for k in range(policy.values.shape[0])]
-    layers = [(kernel[...], bias[...]) for kernel, bias in policy.layers]
-
-    def logits(first: Sequence[Array], values: Sequence[Array]) -> Array:
-        (x,) = first
-        for value, column in zip(values, columns, strict=True):
-            x = x + value * column
-        for kernel, bias in layers:
-            x = jnp.sum(_leaky(x, static)[:, None] * kernel, axis=0) + bias
-        return x
-
-    return logits
-
-
-def _leaky(x: Array, static: Static) -> Array:
-    return jnp.where(x > 0, x, static.negative_slope * x)
-
-
-# What a product does to its operands first (once for the weights), and the product.
-_PRODUCTS: dict[str, tuple[Callable[[Array], Any], Callable[[Any, Any], Array]]] = {
-    "float32": (bf16_terms, dot_f32),
-    "tf32": (lambda x: x, dot),
-    "bfloat16": (lambda x: x.astype(jnp.bfloat16), dot),
-}
-
-
-def _choose(logits: Array, draw: Array, n_actions: int) -> tuple[Array, Array]:
-    """Action and its log-probability, `[]` or `[lanes]` each; the draw is a uniform number or the action itself."""
+def _sample(logits: Array, draw: Array, n_actions: int) -> tuple[Array, Array]:
+    """The softmax policy's; the draw is a uniform number or the action itself."""
 
     def spread(x: Array) -> Array:
         return x if x.ndim == 0 else x[:, None]

@@ -1,14 +1,15 @@
 """The contract of the rollout kernel: what a lane and its policy are, and L steps of N lanes as a plain `lax.scan`."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from pallas_kernels.sampling import log_prob
+from pallas_kernels.sampling import forced, log_prob, sample
 
 Array = jax.Array
+Choice = Literal["softmax", "greedy"]
 
 
 class Layer(NamedTuple):
@@ -19,7 +20,7 @@ class Layer(NamedTuple):
 
 
 class SplitPolicy(NamedTuple):
-    """A softmax policy whose first layer is split: leaky ReLU between the layers, none after the last.
+    """A network whose first layer is split: leaky ReLU between the layers, none after the last.
 
     table `[T, H]`: the first layer's sums without the state's values, bias included; values `[K, H]`: the rows of its
     kernel that those values multiply; layers: the rest, the last one gives the logits `[A]`.
@@ -57,32 +58,44 @@ class Environment(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """What a rollout hands over, every leaf `[L, N]`: actions (int32), their log-probabilities, the step's record."""
+    """What a rollout hands over, every leaf `[L, N]`: actions (int32), their log-probabilities, the step's record.
+
+    Under the choice "greedy" the policy is certain: 0 for the action that it takes, -inf for any other that was given.
+    """
 
     actions: Any
     log_probs: Any
     record: Any
 
 
+def choose(logits: Array, draw: Array, choice: Choice) -> tuple[Array, Array]:
+    """Actions `[N]` int32 and their log-probabilities `[N]`, of logits `[N, A]` and draws `[N]`; see `pallas_kernels.rollout`."""
+    if choice == "greedy":
+        best = jnp.argmax(logits, axis=-1).astype(jnp.int32)
+        action = jnp.where(draw < 0, best, forced(logits, draw))
+        return action, jnp.where(action == best, 0.0, -jnp.inf).astype(logits.dtype)
+    action = sample(logits, draw) if jnp.issubdtype(draw.dtype, jnp.floating) else forced(logits, draw)
+    return action, log_prob(logits, action)
+
+
 def scan_rollout(
     environment: Environment,
     policy: Callable[[Array, tuple[Array, ...]], Array],
-    choose: Callable[[Array, Any], Array],
+    choice: Choice,
     tables: Any,
     effects: Any,
     state: Any,
-    draws: Any,
+    draws: Array,
     restarts: Array,
 ) -> tuple[Any, Steps]:
-    """L steps of N lanes as a `lax.scan`, for any policy and choice; see `pallas_kernels.rollout`.
+    """L steps of N lanes as a `lax.scan`, for any policy; see `pallas_kernels.rollout`.
 
     Args:
       environment: what a lane does.
       policy: rows `[N]` and the environment's K values, each `[N]`, to logits `[N, A]`.
-      choose: logits `[N, A]` and one step's draws to actions `[N]` int32.
+      choice: what the logits mean and what the draws do.
       tables: pytree of `[T]` arrays; effects: pytree of `[A]` arrays; state: pytree of `[N]` arrays.
-      draws: pytree with leading axis L.
-      restarts: `[L, N]` int32.
+      draws, restarts: `[L, N]`.
 
     Returns:
       The state after L steps, and the steps.
@@ -92,15 +105,15 @@ def scan_rollout(
     def rows(index: Array) -> Any:
         return jax.tree.map(lambda x: x[jnp.clip(index, 0, last_row)], tables)
 
-    def step(state: Any, inputs: tuple[Any, Array]) -> tuple[Any, Steps]:
+    def step(state: Any, inputs: tuple[Array, Array]) -> tuple[Any, Steps]:
         draw, restart = inputs
         row = environment.row(state)
         here, ahead = rows(row), rows(row + 1)
         logits = policy(row, environment.observe(state, here))
-        action = choose(logits, draw)
+        action, log_probs = choose(logits, draw, choice)
         moved, done, record = environment.step(state, jax.tree.map(lambda x: x[action], effects), here, ahead)
         fresh = environment.restart(restart, rows(restart))
         after = jax.tree.map(lambda new, old: jnp.where(done, new, old), fresh, moved)
-        return after, Steps(action, log_prob(logits, action), record)
+        return after, Steps(action, log_probs, record)
 
     return jax.lax.scan(step, state, (draws, restarts))

@@ -23,7 +23,7 @@ from jaxrl_trade.market import Market
 from jaxrl_trade.networks import PPOParams, init_ppo
 from jaxrl_trade.rollout import Experience, Transitions, collect_ppo, hoisted, lanes, sequential
 from jaxrl_trade.train.ppo import PPOState, update_step
-from pallas_kernels.rollout_kernel import Tiles
+from pallas_kernels.rollout_plan import Tiles
 
 Array = jax.Array
 

@@ -7,13 +7,14 @@ up to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+import pallas_kernels as pk
 from jaxrl_trade.config import ComputeDtype
 from jaxrl_trade.networks.precision import dot, dot_general
 
@@ -44,3 +45,22 @@ def project(layer: Params, features: Array, compute_dtype: ComputeDtype) -> Arra
 def add_account(layer: Params, projected: Array, account_values: Array, compute_dtype: ComputeDtype) -> Array:
     """The first layer's sums `[..., M]`: `project`'s, and those of the columns `[..., 3]` that follow the features."""
     return projected + dot(account_values, layer["kernel"][-account_values.shape[-1] :], compute_dtype)
+
+
+def split(layers: Sequence[Params], features: Array, constants: Array, compute_dtype: ComputeDtype) -> pk.SplitPolicy:
+    """A perceptron as the fused rollout takes it: the first layer's sums for the features `[T, F]` of every bar.
+
+    Args:
+      layers: dense ones, the last of which gives the logits.
+      features: of all bars.
+      constants: `[C]`, the inputs' last columns, the same at every step.
+      compute_dtype: of the features' products.
+    """
+    first, *rest = layers
+    kernel = first["kernel"][features.shape[-1] :]
+    own = len(kernel) - len(constants)
+    return pk.SplitPolicy(
+        table=project(first, features, compute_dtype) + constants @ kernel[own:],
+        values=kernel[:own],
+        layers=tuple(pk.Layer(layer["kernel"], layer["bias"]) for layer in rest),
+    )

@@ -93,12 +93,7 @@ class MLP(nn.Module):
 
         constants `[C]`: the inputs' last columns, the same at every step.
         """
-        first, *rest = self._layers(params)
-        kernel = first.kernel[features.shape[-1] :]
-        own = len(kernel) - len(constants)
-        return pk.SplitPolicy(
-            table=self.project(params, features) + constants @ kernel[own:], values=kernel[:own], layers=tuple(rest)
-        )
+        return layers.split([params[name] for name in self._names()], features, constants, self.compute_dtype)
 
     def _is_rounded(self, inputs: Array | pk.Gathered) -> bool:
         dtype = inputs.table.dtype if isinstance(inputs, pk.Gathered) else inputs.dtype
@@ -108,8 +103,10 @@ class MLP(nn.Module):
         return pk.mlp(self._layers(params), inputs, negative_slope=self.negative_slope, backend=backend)
 
     def _layers(self, params: Params) -> tuple[pk.Layer, ...]:
-        names = [f"{self.prefix}_layer_{i}" for i in range(len(self.hidden))] + [f"{self.prefix}_output"]
-        return tuple(pk.Layer(params[name]["kernel"], params[name]["bias"]) for name in names)
+        return tuple(pk.Layer(params[name]["kernel"], params[name]["bias"]) for name in self._names())
+
+    def _names(self) -> list[str]:
+        return [*(f"{self.prefix}_layer_{i}" for i in range(len(self.hidden))), f"{self.prefix}_output"]
 
     def _activate(self, x: Array) -> Array:
         return layers.activate(x, self.negative_slope)

@@ -63,6 +63,20 @@ class Dueling(nn.Module):
         first = layers.add_account(params["shared_layer_0"], projected, account_values, self.compute_dtype)
         return self._q(params, *self._streams_from_first(params, first))
 
+    def split(self, params: Params, features: Array, constants: Array) -> pk.SplitPolicy:
+        """The advantages as the fused rollout takes them: their first maximum is that of Q, V being the same for all actions.
+
+        Args:
+          params: the weights.
+          features: `[T, F]`, of every bar.
+          constants: `[C]`, the observations' last columns, the same at every step.
+        """
+        names = [f"shared_layer_{i}" for i in range(len(self.shared_hidden))] + [
+            "advantage_layer_0",
+            "advantage_output",
+        ]
+        return layers.split([params[name] for name in names], features, constants, self.compute_dtype)
+
     def streams(self, params: Params, inputs: Array) -> tuple[Array, Array]:
         """The hidden rows `[..., H]` of the value and the advantage stream, of observations `[..., K]`."""
         layer = params["shared_layer_0"]

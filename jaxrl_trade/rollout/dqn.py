@@ -1,4 +1,7 @@
-"""Experience collection for DQN: the same rollout as PPO's with an epsilon-greedy choice, then rewards, bundles and TD errors."""
+"""Experience collection for DQN: the same rollout as PPO's with an epsilon-greedy choice, then rewards, bundles and TD errors.
+
+The kernels are those of `config.backend`, the rollout's too.
+"""
 
 from __future__ import annotations
 
@@ -87,15 +90,19 @@ def _collect(
 ) -> tuple[DQNExperience, EnvState]:
     env = config.env
     uniforms, restart_bars = complete(uniforms, restart_bars, key, state, market, config, axis, per_choice=(2,))
-    q = sequential.network_policy(networks.dueling(config), params.dueling, market, restart_bars.size)
-
-    def policy(bar: Array, account_values: Array) -> Array:
-        return greedy_logits(q(bar, account_values), epsilon)
-
-    explorer = functools.partial(explore, epsilon=epsilon)
-    choose, draws = (explorer, uniforms) if actions is None else (pk.forced, jnp.asarray(actions, jnp.int32))
-    account, steps = sequential.rollout(policy, choose, market, state.account, draws, restart_bars, env)
-
+    draws = explore(uniforms, epsilon, env.n_actions) if actions is None else jnp.asarray(actions, jnp.int32)
+    account, steps = sequential.rollout_network(
+        networks.dueling(config),
+        "greedy",
+        params.dueling,
+        market,
+        state.account,
+        draws,
+        restart_bars,
+        config,
+        config.backend,
+    )
+    steps = steps._replace(log_probs=explored(steps.log_probs, epsilon, env.n_actions))
     t = hoisted.transitions(steps, state.account, state.window, market, config, config.backend)
     t, rewards = hoisted.rewarded(t, params.curiosity, market, hypers.reward, config)
     ends = t.terminated if env.time_limit == "bootstrap" else t.terminated | t.truncated
@@ -115,24 +122,21 @@ def _collect(
     return experience, EnvState(account=account, window=window)
 
 
-def greedy_logits(q: Array, epsilon: Scalar) -> Array:
-    """Logarithms of the epsilon-greedy policy's probabilities, `[N, A]`: epsilon / A each, the rest on the first maximum of Q."""
-    n_actions = q.shape[-1]
-    is_greedy = jnp.arange(n_actions) == jnp.argmax(q, axis=-1)[:, None]
-    return jnp.log(jnp.where(is_greedy, 1.0 - epsilon, 0.0) + epsilon / n_actions).astype(q.dtype)
-
-
-def explore(logits: Array, uniforms: Array, epsilon: Scalar) -> Array:
-    """Action `[N]` int32: min(floor(u2 A), A - 1) where u1 < epsilon, else the greedy one.
+def explore(uniforms: Array, epsilon: Scalar, n_actions: int) -> Array:
+    """Draws of a greedy choice, `[...]` int32: where u1 < epsilon the action min(floor(u2 A), A - 1), else -1, the greedy one.
 
     Args:
-      logits: `[N, A]`, of `greedy_logits`.
-      uniforms: `[N, 2]` in [0, 1), u1 and u2.
+      uniforms: `[..., 2]` in [0, 1), u1 and u2.
       epsilon: probability of a random action.
+      n_actions: A.
     """
-    n_actions = logits.shape[-1]
-    random = jnp.minimum(jnp.floor(uniforms[:, 1] * n_actions).astype(jnp.int32), n_actions - 1)
-    return jnp.where(uniforms[:, 0] < epsilon, random, jnp.argmax(logits, axis=-1).astype(jnp.int32))
+    random = jnp.minimum(jnp.floor(uniforms[..., 1] * n_actions).astype(jnp.int32), n_actions - 1)
+    return jnp.where(uniforms[..., 0] < epsilon, random, -1)
+
+
+def explored(log_probs: Array, epsilon: Scalar, n_actions: int) -> Array:
+    """Log-probabilities of the policy that explores, from those of the greedy one: epsilon / A for each action, the rest its."""
+    return jnp.log((1.0 - epsilon) * jnp.exp(log_probs) + epsilon / n_actions)
 
 
 def td_errors(dueling: Any, target: Any, memory: Memory, market: Market, config: DQNConfig) -> tuple[Array, Array]:

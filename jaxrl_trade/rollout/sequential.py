@@ -12,14 +12,13 @@ import jax.numpy as jnp
 
 import pallas_kernels as pk
 from jaxrl_trade import networks
-from jaxrl_trade.config import Backend, EnvConfig, Execution, PPOConfig
+from jaxrl_trade.config import AgentConfig, Backend, EnvConfig, Execution, PPOConfig
 from jaxrl_trade.env.account import Account
 from jaxrl_trade.market import Market
 from jaxrl_trade.rollout import lanes
 
 Array = jax.Array
 Policy = Callable[[Array, Array], Array]  # bar [N], account values [N, 3] -> logits [N, A]
-Choose = Callable[[Array, Any], Array]  # logits [N, A], the step's draw -> action [N]
 _log = logging.getLogger(__name__)
 
 
@@ -32,13 +31,16 @@ class SplitNetwork(Protocol):
     def from_projection(self, params: Any, projected: Array, account_values: Array) -> Array:
         """The outputs, from that part and the account values."""
 
+    def split(self, params: Any, features: Array, constants: Array) -> pk.SplitPolicy | None:
+        """The network as the fused rollout takes it, or None where it cannot."""
+
 
 def rollout(
     policy: Policy,
-    choose: Choose,
+    choice: pk.Choice,
     market: Market,
     account: Account,
-    draws: Any,
+    draws: Array,
     restart_bars: Array,
     config: EnvConfig,
 ) -> tuple[Account, pk.Steps]:
@@ -46,10 +48,10 @@ def rollout(
 
     Args:
       policy: logits of a bar and the account values.
-      choose: the action, from logits and one step's draw.
+      choice: what the logits mean and what the draws do, see `pk.rollout`.
       market: the bars.
       account: where the episodes stand.
-      draws: pytree with leading axis L, handed to `choose` step by step.
+      draws: `[L, N]`.
       restart_bars: `[L, N]` int32, where an episode that ends at that step starts afresh.
       config: the account's rules.
 
@@ -65,7 +67,7 @@ def rollout(
     return pk.scan_rollout(
         lanes.environment(config),
         logits,
-        choose,
+        choice,
         *_tables(market, config),
         account,
         draws,
@@ -82,21 +84,38 @@ def rollout_actor(
     config: PPOConfig,
     backend: Backend,
 ) -> tuple[Account, pk.Steps]:
-    """`rollout` under PPO's actor: one launch of the fused kernel where there is a GPU, else the scan.
+    """`rollout_network` of PPO's actor; draws are `[L, N]` uniforms to sample with, or int32 actions."""
+    actor = networks.actor(config)
+    return rollout_network(actor, "softmax", params, market, account, draws, restart_bars, config, backend)
+
+
+def rollout_network(
+    network: SplitNetwork,
+    choice: pk.Choice,
+    params: Any,
+    market: Market,
+    account: Account,
+    draws: Array,
+    restart_bars: Array,
+    config: AgentConfig,
+    backend: Backend,
+) -> tuple[Account, pk.Steps]:
+    """`rollout` under a network: one launch of the fused kernel where there is a GPU, else the scan.
 
     Args:
-      params: the actor's weights.
+      network: from observations to what `choice` chooses by.
+      choice: as of `pk.rollout`.
+      params: the network's weights.
       market: the bars.
       account: where the episodes stand.
-      draws: `[L, N]` uniforms to sample with, or int32 actions.
+      draws: `[L, N]`, as of `pk.rollout`.
       restart_bars: `[L, N]` int32.
       config: of the run.
       backend: "xla" is the scan; a network that the kernel cannot take goes there too, and the log says so.
     """
-    actor = networks.actor(config)
     mode = pk.resolve(backend, faster=True)
     if mode != "xla":
-        split = actor.split(params, market.features, lanes.constants(config.env))
+        split = network.split(params, market.features, lanes.constants(config.env))
         obstacle = _obstacle(split, config.env)
         if split is not None and obstacle is None:
             return pk.rollout(
@@ -107,13 +126,13 @@ def rollout_actor(
                 draws,
                 _inside(restart_bars, market),
                 negative_slope=config.negative_slope,
+                choice=choice,
                 products=config.compute_dtype,
                 backend=mode,
             )
         _log_once(f"episodes are collected by a scan, not by the fused kernel: {obstacle}")
-    choose = pk.sample if jnp.issubdtype(draws.dtype, jnp.floating) else pk.forced
-    policy = network_policy(actor, params, market, draws.size)
-    return rollout(policy, choose, market, account, draws, restart_bars, config.env)
+    policy = network_policy(network, params, market, draws.size)
+    return rollout(policy, choice, market, account, draws, restart_bars, config.env)
 
 
 def _obstacle(split: pk.SplitPolicy | None, config: EnvConfig) -> str | None:

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 import pallas_kernels as pk
-from pallas_kernels.rollout_kernel import Tiles, choose_tiles
+from pallas_kernels.rollout_plan import Tiles, choose_tiles
 from tests.pallas_kernels.walk import check, random_policy, random_walk, run
 
 ONE = Tiles(lanes=1, warps=4)
+READ = Tiles(lanes=16, warps=8, chunk=16, stages=2)  # a wide network's weights, read in every step
+HELD = Tiles(lanes=16, warps=8, chunk=16)  # and once
 
 
 @pytest.mark.parametrize(
@@ -30,6 +32,44 @@ def test_the_kernel_and_the_scan_walk_by_the_rules(tiles, widths, lanes, length,
     check(walk, after, steps, "float32" if products == "tf32" else products)  # interpreted on a CPU, TF32 is float32
     after, steps = run(*walk.arguments(), backend="xla", products="float32")
     check(walk, after, steps, "float32")
+
+
+@pytest.mark.parametrize(
+    ("tiles", "widths", "lanes", "length", "products"),
+    [
+        (ONE, (20, 12, 5), 3, 40, "float32"),
+        (Tiles(lanes=8, warps=4, columns=16), (40, 12, 45), 13, 30, "tf32"),  # a ragged tile
+        (READ, (40, 33, 20, 5), 18, 40, "tf32"),  # pairs of layers in four and two chunks, and a ragged tile
+        (READ, (60, 20, 5), 3, 40, "bfloat16"),  # an even number of layers: the last one has no pair
+        (HELD, (40, 33, 20, 5), 18, 20, "bfloat16"),
+        (HELD, (20, 5), 16, 1, "tf32"),
+    ],
+)
+def test_greedy_lanes_take_the_first_of_the_greatest_logits_or_what_they_are_given(
+    tiles, widths, lanes, length, products
+):
+    walk = random_walk(widths, lanes, length, choice="greedy")
+    for backend, taken in (("interpret", products), ("xla", "float32")):
+        after, steps = run(*walk.arguments(), backend=backend, products=products, choice="greedy", tiles=tiles)
+        check(walk, after, steps, taken if taken == "bfloat16" else "float32")  # on a CPU, TF32 is float32
+
+
+@pytest.mark.parametrize("tiles", [ONE, Tiles(lanes=8, warps=4), READ])
+def test_the_first_of_equal_logits_is_the_greedy_one(tiles):
+    walk = random_walk((16, 12, 5), 4, 6, choice="greedy")
+    kernel, bias = walk.policy.layers[-1]
+    kernel[...], bias[...] = 0.0, [1.0, 3.0, 2.0, 3.0, 3.0]
+    for backend in ("interpret", "xla"):
+        steps = run(*walk.arguments(), backend=backend, products="tf32", choice="greedy", tiles=tiles)[1]
+        assert (np.asarray(steps.actions)[walk.draws < 0] == 1).all()
+
+
+@pytest.mark.parametrize("tiles", [READ, HELD])
+@pytest.mark.parametrize("products", ["bfloat16", "tf32"])
+def test_a_wide_network_samples_by_the_rules(tiles, products):
+    walk = random_walk((40, 33, 20, 5), 5, 30)
+    after, steps = run(*walk.arguments(), backend="interpret", products=products, tiles=tiles)
+    check(walk, after, steps, "bfloat16" if products == "bfloat16" else "float32")
 
 
 @pytest.mark.parametrize("tiles", [ONE, Tiles(lanes=8, warps=4)])
@@ -79,7 +119,7 @@ def test_its_derivative_is_an_error_that_says_what_to_do():
     [
         ((257, 16, 5), "a layer of 257 units is wider than 256"),
         ((16, 300), "a layer of 300 units is wider than 256"),
-        ((200, 129, 5), r"the layers after the first have 69632 weights \(padded\), more than the 32768"),
+        ((256,) * 5 + (200, 5), r"the layers after the first have 331776 weights \(padded\), more than 262144"),
     ],
 )
 def test_a_policy_too_large_goes_to_the_scan_or_is_refused_by_name(widths, message):
@@ -137,6 +177,14 @@ def test_an_unknown_precision_is_refused():
         ValueError, match="products = 'float16' is unknown; choose one of 'float32', 'tf32', 'bfloat16'"
     ):
         run(*random_walk((16, 5), 2, 3).arguments(), backend="xla", products="float16")
+
+
+def test_a_choice_that_is_unknown_or_does_not_fit_its_draws_is_refused():
+    arguments = random_walk((16, 5), 2, 3).arguments()
+    with pytest.raises(ValueError, match="choice = 'best' is unknown; choose one of 'softmax', 'greedy'"):
+        run(*arguments, backend="xla", products="float32", choice="best")
+    with pytest.raises(ValueError, match="draws are float32, but a greedy choice takes int32"):
+        run(*arguments, backend="xla", products="float32", choice="greedy")
 
 
 @pytest.mark.parametrize("products", ["float32", "tf32", "bfloat16"])

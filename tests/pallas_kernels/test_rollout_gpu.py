@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import pallas_kernels as pk
-from pallas_kernels.rollout_kernel import Tiles
+from pallas_kernels.rollout_plan import Tiles
 from tests.pallas_kernels import test_entropy, test_recurrence
 from tests.pallas_kernels.walk import check, random_walk, run
 

@@ -71,6 +71,7 @@ class Walk:
     state: State
     draws: np.ndarray
     restarts: np.ndarray
+    choice: pk.Choice
 
     def arguments(self) -> tuple:
         return jax.tree.map(
@@ -89,13 +90,23 @@ def random_policy(rng: np.random.Generator, rows: int, widths: tuple[int, ...]) 
 
 
 def random_walk(
-    widths: tuple[int, ...], lanes: int, length: int, *, forced: bool = False, rows: int = 50, seed: int = 0
+    widths: tuple[int, ...],
+    lanes: int,
+    length: int,
+    *,
+    forced: bool = False,
+    choice: pk.Choice = "softmax",
+    rows: int = 50,
+    seed: int = 0,
 ) -> Walk:
+    """Of a greedy choice some actions are given, more are not; `forced` gives them all."""
     rng = np.random.default_rng(seed)
     n_actions = widths[-1]
     starts = rng.integers(0, rows, size=(length, lanes))  # the last ones walk beyond the end of the tables
     purse = rng.normal(size=lanes).astype(np.float32)
     draws = rng.integers(-2, n_actions + 2, (length, lanes)) if forced else rng.random((length, lanes))
+    if choice == "greedy":
+        draws = np.where(rng.random((length, lanes)) < 0.3, rng.integers(0, n_actions + 2, (length, lanes)), -1)
     return Walk(
         policy=random_policy(rng, rows, widths),
         tables=Tables(
@@ -107,14 +118,16 @@ def random_walk(
         state=State(
             rng.integers(-3, rows, lanes).astype(np.int32), rng.integers(0, PATIENCE, lanes).astype(np.int32), purse
         ),
-        draws=draws.astype(np.int32 if forced else np.float32),
+        draws=draws.astype(np.int32 if forced or choice == "greedy" else np.float32),
         restarts=starts.astype(np.int32),
+        choice=choice,
     )
 
 
-@functools.partial(jax.jit, static_argnames=("backend", "products", "tiles"))
-def run(*arguments, backend, products, tiles=None):
-    return pk.rollout(ENVIRONMENT, *arguments, negative_slope=SLOPE, backend=backend, products=products, tiles=tiles)
+@functools.partial(jax.jit, static_argnames=("backend", "choice", "products", "tiles"))
+def run(*arguments, backend, products, choice="softmax", tiles=None):
+    settings = {"choice": choice, "products": products, "backend": backend, "tiles": tiles}
+    return pk.rollout(ENVIRONMENT, *arguments, negative_slope=SLOPE, **settings)
 
 
 TOLERANCE = {"float32": 1e-5, "tf32": 2e-3, "bfloat16": 2e-2}  # of a log-probability, as a part of the largest logit
@@ -134,6 +147,9 @@ def check(walk: Walk, after: Any, steps: pk.Steps, products: str) -> None:
         np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-5)  # float32, a few sums an episode
     assert steps.record.done.dtype == steps.record.turns.dtype == jnp.bool_
     logits = expected.logits
+    if walk.choice == "greedy":
+        check_greedy(walk, steps, logits, TOLERANCE[products] * np.abs(logits).max())
+        return
     chance = np.exp(logits - logits.max(-1, keepdims=True))
     chance /= chance.sum(-1, keepdims=True)
     log_prob = np.log(np.take_along_axis(chance, actions[..., None], -1)[..., 0])
@@ -148,6 +164,20 @@ def check(walk: Walk, after: Any, steps: pk.Steps, products: str) -> None:
     low, high = (np.take_along_axis(ends, actions[..., None] + i, axis=-1)[..., 0] for i in (0, 1))
     assert (low - WIDTH[products] <= walk.draws).all()
     assert (walk.draws < high + WIDTH[products]).all()
+
+
+def check_greedy(walk: Walk, steps: pk.Steps, logits: np.ndarray, tie: float) -> None:
+    """The first of the greatest logits, up to near-ties, or the action that was given; certain where they are the same."""
+    actions, n_actions = np.asarray(steps.actions), logits.shape[-1]
+    taken = np.take_along_axis(logits, actions[..., None], -1)[..., 0]
+    second, most = np.sort(logits, axis=-1)[..., -2:].transpose(2, 0, 1)
+    is_free, is_clear = walk.draws < 0, most - second > tie
+    assert (is_free & is_clear).mean() > 0.3 or walk.draws.size < 10
+    assert (taken >= most - tie)[is_free].all()
+    np.testing.assert_array_equal(actions[~is_free], np.minimum(walk.draws, n_actions - 1)[~is_free])
+    np.testing.assert_array_equal(steps.log_probs[is_free], 0.0)
+    wanted = np.where(actions == logits.argmax(-1), 0.0, -np.inf)
+    np.testing.assert_array_equal(np.asarray(steps.log_probs)[is_clear], wanted[is_clear])
 
 
 class Replay(NamedTuple):

@@ -17,11 +17,17 @@ OF_NETWORKS = ("log_probs", "values", "advantages", "returns")
 
 
 def assert_collections_agree(
-    actual: tuple[Any, Any], expected: tuple[Any, Any], config: Any, tolerance: float, lanes: Any = slice(None)
+    actual: tuple[Any, Any],
+    expected: tuple[Any, Any],
+    config: Any,
+    tolerance: float,
+    lanes: Any = slice(None),
+    of_networks: tuple[str, ...] = OF_NETWORKS,
 ) -> None:
     """Two results of `collect_ppo` with the same actions; lanes selects those to compare.
 
     tolerance: of what the networks give, relative to each array's largest entry.
+    of_networks: its names; DQN's are others.
     """
     (experience, state), (wanted, wanted_state) = actual, expected
     transitions = wanted.transitions
@@ -41,7 +47,7 @@ def assert_collections_agree(
             getattr(transitions, name)[:, lanes],
             ACCOUNT_TOLERANCE * scale,
         )
-    for name in OF_NETWORKS:
+    for name in of_networks:
         x = getattr(wanted, name)
         assert_within(name, getattr(experience, name)[:, lanes], x[:, lanes], tolerance * float(np.max(np.abs(x))))
     for (path, x), y in zip(jax.tree.leaves_with_path(state), jax.tree.leaves(wanted_state), strict=True):
@@ -70,6 +76,41 @@ def assert_sampled(experience: Any, market: Any, actor: Any, uniforms: Any, widt
     uniforms = np.asarray(uniforms, np.float64)
     is_chosen = (low - width <= uniforms) & (uniforms < high + width)
     assert is_chosen.all(), f"{np.argwhere(~is_chosen)[0]}: u {uniforms[~is_chosen][0]}, not in its action's interval"
+
+
+def assert_explored(
+    experience: Any, market: Any, dueling: Any, uniforms: Any, epsilon: float, tie: float, slope: float
+) -> None:
+    """Every action is the random one where u1 < epsilon, elsewhere the greatest Q's, up to a near-tie; so are log_probs.
+
+    Q: of the network in float64, at the observations that the episodes saw. tie: of two Q, relative to the advantages.
+    """
+    q, scale = dueling_q(dueling, np.asarray(experience.observations(market), np.float64), slope)
+    actions, u = np.asarray(experience.actions), np.asarray(uniforms, np.float32)
+    n_actions = q.shape[-1]
+    random = np.minimum(np.floor(u[..., 1] * n_actions), n_actions - 1)
+    is_random = u[..., 0] < np.float32(epsilon)
+    np.testing.assert_array_equal(actions[is_random], random[is_random])
+    second, most = np.sort(q, axis=-1)[..., -2:].transpose(2, 0, 1)
+    is_clear = most - second > tie * scale
+    assert is_clear.mean() > 0.5
+    np.testing.assert_array_equal(actions[~is_random & is_clear], q.argmax(-1)[~is_random & is_clear])
+    taken = np.take_along_axis(q, actions[..., None], -1)[..., 0]
+    assert (taken >= most - tie * scale)[~is_random].all()
+    chance = np.where(actions == q.argmax(-1), 1 - epsilon, 0.0) + epsilon / n_actions
+    np.testing.assert_allclose(np.exp(experience.log_probs)[is_clear], chance[is_clear], rtol=1e-5)  # float32
+
+
+def dueling_q(params: dict[str, dict[str, Any]], x: np.ndarray, slope: float) -> tuple[np.ndarray, float]:
+    """Q in float64, and the largest advantage."""
+
+    def stream(name: str, x: np.ndarray) -> np.ndarray:
+        return forward({key: layer for key, layer in params.items() if key.startswith(name)}, x, slope)
+
+    shared = stream("shared", x)
+    shared = np.where(shared > 0, shared, slope * shared)
+    value, advantage = stream("value", shared), stream("advantage", shared)
+    return value + advantage - advantage.mean(-1, keepdims=True), float(np.abs(advantage).max())
 
 
 def forward(params: dict[str, dict[str, Any]], x: np.ndarray, slope: float) -> np.ndarray:

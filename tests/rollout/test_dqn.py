@@ -13,7 +13,7 @@ import jaxrl_trade as jt
 from jaxrl_trade import networks
 from jaxrl_trade.config import DQNConfig
 from jaxrl_trade.rollout import collect_dqn
-from jaxrl_trade.rollout.dqn import explore, greedy_logits
+from jaxrl_trade.rollout.dqn import explore, explored
 from tests.rollout.markets import random_market
 
 N, L, EPISODE, GAMMA = 5, 24, 11, 0.99
@@ -204,13 +204,13 @@ def test_draws_that_do_not_fit_are_refused(draws, message):
         collect_dqn(params, MARKET, state, jax.random.key(5), config, **draws)
 
 
-def test_exploration_reaches_every_action_and_the_first_of_equal_maxima_is_greedy():
-    q = jnp.array([[1.0, 3.0, 3.0, 0.0]] * 4)
+def test_exploration_reaches_every_action_and_the_greedy_one_is_left_to_the_rollout():
     uniforms = jnp.array([[0.0, 0.0], [0.29, 0.999], [0.0, np.nextafter(np.float32(1), 0)], [0.3, 0.9]])
-    logits = greedy_logits(q, 0.3)
-    np.testing.assert_array_equal(explore(logits, uniforms, 0.3), [0, 3, 3, 1])
-    np.testing.assert_allclose(np.exp(logits[0]), [0.075, 0.775, 0.075, 0.075], rtol=1e-5)
-    np.testing.assert_array_equal(explore(greedy_logits(q, 0.0), jnp.zeros((4, 2)), 0.0), [1] * 4)
+    np.testing.assert_array_equal(explore(uniforms, 0.3, 4), [0, 3, 3, -1])
+    np.testing.assert_array_equal(explore(jnp.zeros((4, 2)), 0.0, 4), [-1] * 4)
+    of_greedy = jnp.array([0.0, -np.inf])  # the greedy action and another
+    np.testing.assert_allclose(np.exp(explored(of_greedy, 0.3, 4)), [0.775, 0.075], rtol=1e-5)
+    np.testing.assert_array_equal(explored(of_greedy, 0.0, 4), of_greedy)
 
 
 def plain_q(case: Case, weights: dict, obs: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ import pytest
 import jaxrl_trade as jt
 from jaxrl_trade.rollout import hoisted, sequential
 from pallas_kernels import entropy, recurrence
-from pallas_kernels.rollout_kernel import Tiles
+from pallas_kernels.rollout_plan import Tiles
 from tests.rollout.agreement import assert_collections_agree, assert_sampled, assert_within, forward
 from tests.rollout.markets import random_market
 
