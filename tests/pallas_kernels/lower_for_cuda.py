@@ -116,6 +116,9 @@ def collections() -> Iterator[tuple[str, Callable, tuple]]:
         yield f"rollout net {products} N=32768", *account_rollout("net", 32768, products)
     yield "rollout plan float32 N=128", *account_rollout("plan", 128, "float32")
     yield "rollout plan bfloat16 N=1001", *account_rollout("plan", 1001, "bfloat16")
+    dqn = {"hidden": (256, 256, 128), "choice": "greedy"}
+    for preset, products in (("plan", "float32"), ("plan", "tf32"), ("plan", "bfloat16"), ("net", "bfloat16")):
+        yield f"rollout dqn {preset} {products} N=1000", *account_rollout(preset, 1000, products, **dqn)
     function, (policy, *rest, draws, restarts) = account_rollout("net", 128, "float32")
     yield "rollout of forced actions", function, (policy, *rest, draws.astype(jnp.int32), restarts)
     stacked = jax.tree.map(lambda x: jnp.stack([x, x]), policy)
@@ -156,25 +159,27 @@ def policy_losses() -> Iterator[tuple[str, Callable, tuple]]:
         yield f"mlp_policy_loss B={batch}", jax.grad(loss_of_actor), arguments
 
 
-def account_rollout(preset: str, lanes: int, products: str) -> tuple[Callable, tuple]:
-    """500 steps of the default actor on 1,000 bars; the account is the caller's, so the kernels do not import it."""
+def account_rollout(
+    preset: str, lanes: int, products: str, hidden: tuple[int, ...] = (128, 64), choice: str = "softmax"
+) -> tuple[Callable, tuple]:
+    """500 steps of a network on 1,000 bars; the account is the caller's, so the kernels do not import it."""
     import jaxrl_trade as jt
     import pallas_kernels as pk
     from jaxrl_trade.rollout import lanes as account
 
     config = jt.EnvConfig.net() if preset == "net" else jt.EnvConfig()
     bars, length = 1000, 500
-    layers = tuple(
-        pk.Layer(jnp.zeros((a, b)), jnp.zeros(b)) for a, b in itertools.pairwise((128, 64, config.n_actions))
-    )
-    policy = pk.SplitPolicy(jnp.zeros((bars, 128)), jnp.zeros((2, 128)), layers)
+    widths = (*hidden, config.n_actions)
+    layers = tuple(pk.Layer(jnp.zeros((a, b)), jnp.zeros(b)) for a, b in itertools.pairwise(widths))
+    policy = pk.SplitPolicy(jnp.zeros((bars, widths[0])), jnp.zeros((2, widths[0])), layers)
     prices = account.Prices(*[jnp.ones(bars)] * 4)
     start = jt.env.account.fresh(jnp.zeros(lanes, jnp.int32), jnp.ones(lanes), config)
-    draws, restarts = jnp.zeros((length, lanes)), jnp.zeros((length, lanes), jnp.int32)
+    restarts = jnp.zeros((length, lanes), jnp.int32)
+    draws = restarts if choice == "greedy" else jnp.zeros((length, lanes))
+    settings = {"negative_slope": 0.01, "choice": choice, "products": products, "backend": "pallas"}
 
     def function(*arguments):
-        environment = account.environment(config)
-        return pk.rollout(environment, *arguments, negative_slope=0.01, products=products, backend="pallas")
+        return pk.rollout(account.environment(config), *arguments, **settings)
 
     return function, (policy, prices, config.execution.arrays(), start, draws, restarts)
 

@@ -32,6 +32,30 @@ def test_compiled_walks_go_by_the_rules(tiles, widths, lanes, products):
         check(walk, after, steps, "float32" if tiles is None else products)  # a block of one lane sums in float32
 
 
+@pytest.mark.parametrize("products", ["float32", "tf32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("tiles", "widths", "lanes"),
+    [
+        (None, (256, 256, 128, 45), 33),  # what there is room for stays on chip
+        (Tiles(lanes=16, warps=8, chunk=32, stages=2), (256, 200, 60, 45), 33),  # all weights are read in every step
+        (Tiles(lanes=16, warps=8, chunk=32, held=1, stages=3), (100, 256, 45), 16),
+        (None, (256, 256, 128, 64, 5), 7),
+    ],
+)
+def test_compiled_wide_networks_walk_by_the_rules(tiles, widths, lanes, products):
+    for choice in ("greedy", "softmax"):
+        walk = random_walk(widths, lanes, 30, choice=choice)
+        after, steps = run(*walk.arguments(), backend="pallas", choice=choice, products=products, tiles=tiles)
+        check(walk, after, steps, products)
+
+
+@pytest.mark.parametrize("tiles", [None, Tiles(lanes=8, warps=4, columns=16)])
+def test_compiled_greedy_lanes_take_the_first_of_the_greatest_logits(tiles):
+    walk = random_walk((40, 12, 45), 13, 30, choice="greedy")
+    after, steps = run(*walk.arguments(), backend="pallas", choice="greedy", products="float32", tiles=tiles)
+    check(walk, after, steps, "float32")
+
+
 def test_the_same_draws_give_the_same_bits():
     arguments = random_walk((128, 64, 45), 1000, 50).arguments()
     first, second = (run(*arguments, backend="pallas", products="bfloat16") for _ in range(2))
