@@ -23,7 +23,7 @@ Array = jax.Array
 
 MAX_WIDTH = 256  # of a layer: the sums of a wider one do not fit into registers
 MAX_WEIGHTS = 1 << 18  # entries of all layers after the first, padded
-MAX_SMALL = 1 << 15  # of them, those that stay in registers; a network of more is wide
+MAX_SMALL = 1 << 15  # of them, those that stay on chip in float32, in any tile; a network of more is wide
 H200_SHARED = 227 << 10  # bytes of a block's shared memory
 MAX_TABLE = 1 << 32  # bytes of the first layer's table
 
@@ -122,7 +122,7 @@ def _tiles(policy: SplitPolicy, n_lanes: int, products: Products, copies: int) -
         return choose_tiles(n_lanes, products, copies)
     device = jax.local_devices()[0]
     shared = getattr(device, "shared_memory_per_block_optin", H200_SHARED)  # in bytes; unknown where there is no GPU
-    return choose_wide_tiles([padded(width) for width in widths], products, shared)
+    return choose_wide_tiles(list(map(padded, widths)), n_lanes, products, copies, shared=shared)
 
 
 def _check_choices(draws: Array, products: Products, choice: Choice) -> None:

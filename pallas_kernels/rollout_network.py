@@ -5,11 +5,11 @@ between them. A block of several lanes multiplies on the tensor cores. There the
 `Tiles.columns` columns, so narrow that a warp's threads hold one lane each rather than all lanes each: Triton computes the
 environment in the layout of these pieces' rows.
 
-A wide network's weights do not fit into registers. Each of its layers takes its inputs a chunk at a time, and holds its
-sums as pieces that are the next layer's chunks: no product needs all of a row, and a weight is touched once a step. The
-weights come as their products take them. Those of the last `Tiles.held` layers are read before the first step and stay in
-shared memory, where the compiler puts what a product on the tensor cores reads; the others are read in every step by a
-loop over the chunks, which fetches them from the L2 cache ahead of their products.
+A wide network's weights do not all fit on chip. Each of its layers takes its inputs a chunk at a time and holds its sums as
+pieces, the next layer's chunks: no product needs all of a row, and a weight is touched once a step. Weights lie in memory
+as their products take them. Those of the last `Tiles.held` layers are read before the first step and stay in shared
+memory, where the compiler puts what the tensor cores read; the others are read in every step by a loop over the chunks,
+which fetches them from the L2 cache ahead of their products.
 """
 
 import functools

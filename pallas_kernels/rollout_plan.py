@@ -58,20 +58,23 @@ def choose_tiles(n_lanes: int, products: Products, copies: int = 1) -> Tiles:
     return Tiles(lanes=128, warps=4, columns=128) if products == "bfloat16" else Tiles(lanes=64, warps=4, columns=32)
 
 
-def choose_wide_tiles(widths: Sequence[int], products: Products, shared: int) -> Tiles:
-    """For a wide network: the larger chunk that does not spill, and as many layers on chip as there is room for.
+def choose_wide_tiles(
+    widths: Sequence[int], n_lanes: int, products: Products, copies: int = 1, *, shared: int
+) -> Tiles:
+    """For a wide network: no tile that spills, and as many layers on chip as there is room for.
 
-    widths: padded, of the first layer and of those after it; shared: memory of a block, bytes.
+    widths: padded, of the first layer and of those after it; copies: as of `choose_tiles`; shared: bytes a block may take.
     """
-    lanes, warps = 16, 8  # a product's fewest rows
     chunk, stages = {"bfloat16": (64, 3), "tf32": (64, 2), "float32": (32, 2)}[products]
+    fills_a_gpu = n_lanes * copies > 132 * 16 and n_lanes >= 32
+    lanes = 32 if fills_a_gpu and products != "float32" else 16  # the fewest rows of a product
     size = _BYTES[products]
     layers = [a * b * size for a, b in itertools.pairwise(widths)]
 
     def needed(held: int) -> int:
         on_chip = sum(layers[len(layers) - held :]) + lanes * chunk * size + _RESERVE
-        in_flight = (stages - 1) * chunk * (max(widths) * size + lanes * 4)
+        in_flight = (stages - 1) * chunk * (max(widths) * size + lanes * 4)  # weights, and the first layer's table
         return on_chip + (in_flight if held < len(layers) else 0)
 
     held = max((k for k in range(len(layers) + 1) if needed(k) <= shared), default=0)
-    return Tiles(lanes=lanes, warps=warps, chunk=chunk, held=held, stages=stages if held < len(layers) else 1)
+    return Tiles(lanes=lanes, warps=8, chunk=chunk, held=held, stages=stages if held < len(layers) else 1)

@@ -117,8 +117,14 @@ def collections() -> Iterator[tuple[str, Callable, tuple]]:
     yield "rollout plan float32 N=128", *account_rollout("plan", 128, "float32")
     yield "rollout plan bfloat16 N=1001", *account_rollout("plan", 1001, "bfloat16")
     dqn = {"hidden": (256, 256, 128), "choice": "greedy"}
-    for preset, products in (("plan", "float32"), ("plan", "tf32"), ("plan", "bfloat16"), ("net", "bfloat16")):
-        yield f"rollout dqn {preset} {products} N=1000", *account_rollout(preset, 1000, products, **dqn)
+    for preset, products, lanes in (
+        ("plan", "float32", 1000),
+        ("plan", "tf32", 1000),
+        ("plan", "bfloat16", 1000),
+        ("net", "tf32", 8192),
+        ("net", "bfloat16", 8192),
+    ):
+        yield f"rollout dqn {preset} {products} N={lanes}", *account_rollout(preset, lanes, products, **dqn)
     function, (policy, *rest, draws, restarts) = account_rollout("net", 128, "float32")
     yield "rollout of forced actions", function, (policy, *rest, draws.astype(jnp.int32), restarts)
     stacked = jax.tree.map(lambda x: jnp.stack([x, x]), policy)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pallas_kernels as pk
-from pallas_kernels.rollout_plan import Tiles, choose_tiles
+from pallas_kernels.rollout_plan import Tiles, choose_tiles, choose_wide_tiles
 from tests.pallas_kernels.walk import check, random_policy, random_walk, run
 
 ONE = Tiles(lanes=1, warps=4)
@@ -201,3 +201,25 @@ def test_many_rollouts_at_once_fill_a_gpu_with_larger_tiles_that_each_can_fill(p
     for lanes in (1, 8, 32, 100, 128):
         for copies in (2, 64, 1000):
             assert choose_tiles(lanes, products, copies).lanes <= max(lanes, 8)
+
+
+@pytest.mark.parametrize(
+    ("products", "kib", "held"),
+    [
+        ("bfloat16", 227, 3),  # 128 + 64 + 16 KiB
+        ("bfloat16", 163, 2),
+        ("bfloat16", 99, 1),
+        ("tf32", 227, 1),
+        ("float32", 227, 1),  # three terms: 384 + 192 + 48 KiB
+        ("float32", 99, 0),
+    ],
+)
+def test_as_many_layers_stay_on_chip_as_shared_memory_has_room_for(products, kib, held):
+    widths = (256, 256, 128, 64)
+    tiles = choose_wide_tiles(widths, 128, products, shared=kib << 10)
+    assert tiles.held == held
+    assert choose_wide_tiles((256,) * 5, 128, products, shared=kib << 10).held <= held
+    for lanes, copies in ((1, 1), (16, 1000), (2112, 1), (10**6, 1)):
+        tiles = choose_wide_tiles(widths, lanes, products, copies, shared=kib << 10)
+        assert all(size & (size - 1) == 0 for size in (tiles.lanes, tiles.warps, tiles.chunk))
+        assert 16 <= tiles.lanes <= max(16, lanes)  # the shortest side of a product on the tensor cores
