@@ -112,18 +112,18 @@ def _backward(static: Static, residuals: tuple[Padded, tuple[Array, ...], Any], 
     padded, kept, (layers, table, values, row) = residuals
     plan = static.plan
     dz = jnp.pad(grad, ((0, len(kept[0]) - plan.batch), (0, plan.widths[-1] - plan.outputs))).astype(plan.operand)
-    sums = []
+    sums, behind = [], None
     for w, a in zip(padded.w[:0:-1], kept[:0:-1], strict=True):
         sums.append(weight_gradient(a, dz, interpret=static.interpret))
         behind = dz, w, a
         dz = backward_layer(*behind, slope=plan.negative_slope, interpret=static.interpret)
-    if len(layers) > 1:
+    if behind is None:
+        first = weight_gradient(kept[0], dz, interpret=static.interpret)
+    else:
         n_inputs = layers[0][0].shape[0]
         first = first_layer_gradient(
             kept[0], n_inputs, dz, *behind, slope=plan.negative_slope, interpret=static.interpret
         )
-    else:
-        first = weight_gradient(kept[0], dz, interpret=static.interpret)
     grad_layers = tuple(
         (dw[: kernel.shape[0], : kernel.shape[1]].astype(kernel.dtype), db[: bias.shape[0]].astype(bias.dtype))
         for (kernel, bias), (dw, db) in zip(layers, (first, *reversed(sums)), strict=True)

@@ -30,16 +30,21 @@ _COLUMNS = 128  # a program, where the width is a multiple of it
 _STEP_BYTES = 128  # of the summed axis at a time: 64 bfloat16 or 32 float32
 _PROGRAMS = 264  # wanted for a weight gradient: two on each multiprocessor of an H200
 _ONES = 16  # inputs that are always one: the tensor cores' shortest side
+_HOPPERS_ROWS = 1 << 16
 
 
 def forward_layer(a: Array, w: Array, b: Array, *, slope: float, interpret: bool) -> Array:
     """Activated outputs `[rows, out]` in a's dtype of a `[rows, in]`, w `[in, out]`, b `[out]` float32."""
-    if _is_hoppers(a, interpret) and mlp_walk.fits(*w.shape):
-        return mlp_walk.forward_layer(a, w, b, slope=slope, interpret=False)
-    columns = _piece(w.shape[1])
-    kernel = functools.partial(_forward_kernel, slope=slope, columns=columns, step=_step(a, w.shape[0]))
-    out = jax.ShapeDtypeStruct((a.shape[0], w.shape[1]), a.dtype)
-    return cast(Array, _launch(kernel, out, a, w.shape[1] // columns, "mlp_layer", interpret)(a, w, b))
+
+    def run(copies: int, a: Array, w: Array, b: Array) -> Array:
+        if _is_hoppers(a, copies, interpret) and mlp_walk.fits(*w.shape):
+            return mlp_walk.forward_layer(a, w, b, slope=slope, copies=copies)
+        columns = _piece(w.shape[1])
+        kernel = functools.partial(_forward_kernel, slope=slope, columns=columns, step=_step(a, w.shape[0]))
+        out = jax.ShapeDtypeStruct((a.shape[0], w.shape[1]), a.dtype)
+        return cast(Array, _launch(kernel, out, a, w.shape[1] // columns, "mlp_layer", interpret)(a, w, b))
+
+    return cast(Array, with_copies(run)(a, w, b))
 
 
 def backward_layer(dz: Array, w: Array, a: Array, *, slope: float, interpret: bool) -> Array:
@@ -47,37 +52,51 @@ def backward_layer(dz: Array, w: Array, a: Array, *, slope: float, interpret: bo
 
     dz `[rows, out]`: the gradient before the activation of the layer with kernel w `[in, out]`.
     """
-    if _is_hoppers(a, interpret) and mlp_walk.fits(*w.shape[::-1]):
-        return mlp_walk.backward_layer(dz, w, a, slope=slope, interpret=False)
-    columns = _piece(w.shape[0])
-    kernel = functools.partial(_backward_kernel, slope=slope, columns=columns, step=_step(a, w.shape[1]))
-    out = jax.ShapeDtypeStruct(a.shape, a.dtype)
-    return cast(Array, _launch(kernel, out, a, w.shape[0] // columns, "mlp_layer_backward", interpret)(dz, w, a))
+
+    def run(copies: int, dz: Array, w: Array, a: Array) -> Array:
+        if _is_hoppers(a, copies, interpret) and mlp_walk.fits(*w.shape[::-1]):
+            return mlp_walk.backward_layer(dz, w, a, slope=slope, copies=copies)
+        columns = _piece(w.shape[0])
+        kernel = functools.partial(_backward_kernel, slope=slope, columns=columns, step=_step(a, w.shape[1]))
+        out = jax.ShapeDtypeStruct(a.shape, a.dtype)
+        return cast(Array, _launch(kernel, out, a, w.shape[0] // columns, "mlp_layer_backward", interpret)(dz, w, a))
+
+    return cast(Array, with_copies(run)(dz, w, a))
 
 
 def weight_gradient(a: Array, dz: Array, *, interpret: bool) -> tuple[Array, Array]:
     """a^T dz `[in, out]` and the sums of dz over the rows `[out]`, float32, of a `[rows, in]` and dz `[rows, out]`."""
-    if _is_hoppers(a, interpret) and mlp_sums.fits(a.shape[1], dz.shape[1]):
-        return mlp_sums.weight_gradient(a, dz, interpret=False)
-    total = with_copies(functools.partial(_weight_gradient, interpret))(a, dz)
-    return total[: a.shape[1]], total[a.shape[1]]
+
+    def run(copies: int, a: Array, dz: Array) -> tuple[Array, Array]:
+        if _is_hoppers(a, copies, interpret) and mlp_sums.fits(a.shape[1], dz.shape[1]):
+            return mlp_sums.weight_gradient(a, dz, copies=copies)
+        total = _weight_gradient(interpret, copies, a, dz)
+        return total[: a.shape[1]], total[a.shape[1]]
+
+    return cast(tuple[Array, Array], with_copies(run)(a, dz))
 
 
 def first_layer_gradient(
     x: Array, n_inputs: int, dz0: Array, dz: Array, w: Array, a: Array, *, slope: float, interpret: bool
 ) -> tuple[Array, Array]:
-    """`weight_gradient` of x and dz0 = `backward_layer(dz, w, a)`; on Hopper without reading dz0.
+    """`weight_gradient` of x and dz0 = `backward_layer(dz, w, a)`, which on Hopper is not read but stays on chip.
 
     x: n_inputs columns and, where there are more, a last one of ones, as `mlp_plan.pad_rows` makes it.
     """
-    if _is_hoppers(a, interpret) and mlp_walk.fits(*w.shape[::-1]) and n_inputs < x.shape[1] == hopper.STEP:
-        dw = mlp_walk.first_layer_gradient(dz, w, a, x, slope=slope, interpret=False)
-        return dw, dw[-1]
-    return weight_gradient(x, dz0, interpret=interpret)
+
+    def run(copies: int, x: Array, dz0: Array, dz: Array, w: Array, a: Array) -> tuple[Array, Array]:
+        has_ones = n_inputs < x.shape[1] == hopper.STEP
+        if _is_hoppers(a, copies, interpret) and mlp_walk.fits(*w.shape[::-1]) and has_ones:
+            dw = mlp_walk.first_layer_gradient(dz, w, a, x, slope=slope, copies=copies)
+            return dw, dw[-1]
+        return weight_gradient(x, dz0, interpret=interpret)
+
+    return cast(tuple[Array, Array], with_copies(run)(x, dz0, dz, w, a))
 
 
-def _is_hoppers(a: Array, interpret: bool) -> bool:
-    return not interpret and a.dtype == jnp.bfloat16 and hopper.is_here()
+def _is_hoppers(a: Array, copies: int, interpret: bool) -> bool:
+    """Whether the kernels for Hopper's warpgroups are faster: with fewer rows, the host does not keep up with launching them."""
+    return not interpret and a.dtype == jnp.bfloat16 and len(a) * copies >= _HOPPERS_ROWS and hopper.is_here()
 
 
 def _weight_gradient(interpret: bool, copies: int, a: Array, dz: Array) -> Array:

@@ -14,7 +14,6 @@ from jax import lax
 from jax.experimental import pallas as pl
 
 from pallas_kernels import hopper
-from pallas_kernels.backend import with_copies
 from pallas_kernels.hopper import BLOCK, STEP, WARPGROUP, mosaic
 
 Array = jax.Array
@@ -29,9 +28,12 @@ def fits(n_in: int, n_out: int) -> bool:
     return n_in % STEP == 0 and n_out % STEP == 0
 
 
-def weight_gradient(a: Array, dz: Array, *, interpret: bool) -> tuple[Array, Array]:
-    """a^T dz `[in, out]` and the sums of dz over the rows `[out]`, float32, of a `[rows, in]` and dz `[rows, out]`."""
-    total = with_copies(functools.partial(_launch, interpret))(a, dz)
+def weight_gradient(a: Array, dz: Array, *, copies: int = 1, interpret: bool = False) -> tuple[Array, Array]:
+    """a^T dz `[in, out]` and the sums of dz over the rows `[out]`, float32, of a `[rows, in]` and dz `[rows, out]`.
+
+    copies: run at once by a vmap.
+    """
+    total = _launch(a, dz, copies, interpret)
     n_in = a.shape[1]
     return total[:n_in], jnp.sum(total[n_in:], axis=0)
 
@@ -44,7 +46,7 @@ def _tile(n_in: int, n_out: int) -> tuple[int, int, int]:
     return STEP, 2 if n_in % (2 * STEP) == 0 else 1, columns
 
 
-def _launch(interpret: bool, copies: int, a: Array, dz: Array) -> Array:
+def _launch(a: Array, dz: Array, copies: int, interpret: bool) -> Array:
     (n_rows, n_in), n_out = a.shape, dz.shape[1]
     rows, warpgroups, columns = _tile(n_in, n_out)
     tiles = n_in // (rows * warpgroups) * (n_out // columns)

@@ -23,7 +23,6 @@ from jax import lax
 from jax.experimental import pallas as pl
 
 from pallas_kernels import hopper
-from pallas_kernels.backend import with_copies
 from pallas_kernels.hopper import BLOCK, SHARED_BYTES, STEP, WARPGROUP, mosaic
 
 Array = jax.Array
@@ -84,26 +83,24 @@ def fits(summed: int, width: int) -> bool:
     return summed % STEP == 0 and width % STEP == 0 and _slots(summed, STEP, "first") >= _LEAST_SLOTS
 
 
-def forward_layer(a: Array, w: Array, b: Array, *, slope: float, interpret: bool) -> Array:
-    """Activated outputs `[rows, out]` of a `[rows, in]`, w `[in, out]`, b `[out]` float32."""
-    return _walk("forward", slope, interpret, a, w, b)
+def forward_layer(a: Array, w: Array, b: Array, *, slope: float, copies: int = 1, interpret: bool = False) -> Array:
+    """Activated outputs `[rows, out]` of a `[rows, in]`, w `[in, out]`, b `[out]` float32. copies: run at once by a vmap."""
+    return _launch("forward", a, w, b, slope=slope, copies=copies, interpret=interpret)
 
 
-def backward_layer(dz: Array, w: Array, a: Array, *, slope: float, interpret: bool) -> Array:
+def backward_layer(dz: Array, w: Array, a: Array, *, slope: float, copies: int = 1, interpret: bool = False) -> Array:
     """The gradient `[rows, in]` before the activation that gave a `[rows, in]`, of dz `[rows, out]` and w `[in, out]`."""
-    return _walk("backward", slope, interpret, dz, w, a)
+    return _launch("backward", dz, w, a, slope=slope, copies=copies, interpret=interpret)
 
 
-def first_layer_gradient(dz: Array, w: Array, a: Array, x: Array, *, slope: float, interpret: bool) -> Array:
+def first_layer_gradient(
+    dz: Array, w: Array, a: Array, x: Array, *, slope: float, copies: int = 1, interpret: bool = False
+) -> Array:
     """x^T dz0 `[STEP, in]` float32 of x `[rows, STEP]`, with dz0 what `backward_layer` gives of the rest."""
-    return jnp.sum(_walk("first", slope, interpret, dz, w, a, x), axis=0)
+    return jnp.sum(_launch("first", dz, w, a, x, slope=slope, copies=copies, interpret=interpret), axis=0)
 
 
-def _walk(kind: Kind, slope: float, interpret: bool, *arrays: Array) -> Array:
-    return cast(Array, with_copies(functools.partial(_launch, kind, slope, interpret))(*arrays))
-
-
-def _launch(kind: Kind, slope: float, interpret: bool, copies: int, a: Array, w: Array, *rest: Array) -> Array:
+def _launch(kind: Kind, a: Array, w: Array, *rest: Array, slope: float, copies: int, interpret: bool) -> Array:
     summed, width = w.shape if kind == "forward" else w.shape[::-1]
     columns = next(
         size for size in (2 * STEP, STEP) if width % size == 0 and _slots(summed, size, kind) >= _LEAST_SLOTS

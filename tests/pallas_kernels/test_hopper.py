@@ -95,19 +95,35 @@ def wide_tree(tree):
 
 
 @pytest.mark.parametrize(
-    ("capability", "dtype", "width", "goes"),
+    ("capability", "dtype", "n_rows", "width", "copies", "goes"),
     [
-        (9.0, "bfloat16", 64, True),
-        (9.0, "float32", 64, False),
-        (8.0, "bfloat16", 64, False),
-        (9.0, "bfloat16", 32, False),
+        (9.0, "bfloat16", 65_536, 64, 1, True),
+        (9.0, "bfloat16", 1024, 64, 64, True),
+        (9.0, "bfloat16", 1024, 64, 1, False),  # the host would not keep up
+        (9.0, "float32", 65_536, 64, 1, False),
+        (8.0, "bfloat16", 65_536, 64, 1, False),
+        (9.0, "bfloat16", 65_536, 32, 1, False),
     ],
 )
-def test_hoppers_kernels_take_its_bfloat16_layers_of_whole_pieces(monkeypatch, capability, dtype, width, goes):
+def test_hoppers_kernels_take_many_rows_of_bfloat16_in_whole_pieces(
+    monkeypatch, capability, dtype, n_rows, width, copies, goes
+):
     monkeypatch.setattr(backend, "capability", lambda: capability)
     asked = []
-    monkeypatch.setattr(mlp_walk, "forward_layer", lambda *a, **k: asked.append(a))
-    monkeypatch.setattr(mlp_layers, "launch", lambda *a, **k: lambda *arrays: None)
-    a, w = jnp.zeros((128, width), dtype), jnp.zeros((width, width), dtype)
-    mlp_layers.forward_layer(a, w, jnp.zeros(width), slope=SLOPE, interpret=False)
-    assert bool(asked) == goes
+
+    def answer(name):
+        def launch(*args, **options):
+            asked.append(name)
+            return lambda *arrays: arrays[0]
+
+        return launch
+
+    monkeypatch.setattr(mlp_walk, "forward_layer", lambda a, *rest, **options: answer("hopper")()(a))
+    monkeypatch.setattr(mlp_layers, "launch", answer("triton"))
+    a, w = jnp.zeros((n_rows, width), dtype), jnp.zeros((width, width), dtype)
+
+    def forward(a):
+        return mlp_layers.forward_layer(a, w, jnp.zeros(width), slope=SLOPE, interpret=False)
+
+    jax.eval_shape(jax.vmap(forward) if copies > 1 else forward, jnp.stack([a] * copies) if copies > 1 else a)
+    assert asked[-1] == ("hopper" if goes else "triton")
