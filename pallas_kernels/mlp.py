@@ -1,8 +1,9 @@
 """A multilayer perceptron with leaky ReLU: evaluated in one launch, differentiated a layer at a time.
 
 Inputs are an array, or a table's rows chosen by an index with a few values of their own behind them (`Gathered`), so
-that evaluating forms no array of all inputs. Under differentiation each hidden layer is a launch (`mlp_layers`), which
-leaves its activations in memory for the backward pass, and so are its data gradient and its weights' gradient.
+that evaluating forms no array of all inputs, unless many rows have one output and there is a Hopper GPU (`mlp_value`).
+Under differentiation each hidden layer is a launch (`mlp_layers`), which leaves its activations in memory for the
+backward pass, and so are its data gradient and its weights' gradient.
 """
 
 import functools
@@ -13,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from pallas_kernels import reference
+from pallas_kernels import hopper, mlp_value, reference
 from pallas_kernels.backend import Backend, Resolved, first_order_only, resolve, reverse_mode_only
 from pallas_kernels.mlp_inputs import Gathered, Layers, Products, check, obstacle
 from pallas_kernels.mlp_layers import backward_layer, first_layer_gradient, forward_layer, weight_gradient
@@ -21,6 +22,8 @@ from pallas_kernels.mlp_pass import Inputs, forward
 from pallas_kernels.mlp_plan import WIDEST, Padded, Plan, make_plan, pad_layers, pad_rows, pad_table
 
 Array = jax.Array
+
+_HOPPERS_ROWS = 1 << 15
 
 
 class Static(NamedTuple):
@@ -76,10 +79,24 @@ def mlp_mode(
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _mlp(static: Static, layers: Layers, table: Array | None, values: Array | None, row: Array | None) -> Array:
     plan = static.plan
-    inputs = Inputs(None if table is None else pad_table(table, plan.widths[0], plan.operand), row, values)
     padded = pad_layers(layers, plan.widths, plan.operand)
+    if _is_hoppers(static):
+        x = pad_rows(_as_one(table, row, values), plan.widths[0], plan.operand)
+        return mlp_value.evaluate(padded, x, slope=plan.negative_slope)[: plan.batch, None]
+    inputs = Inputs(None if table is None else pad_table(table, plan.widths[0], plan.operand), row, values)
     offset = 0 if table is None else table.shape[1]
     return forward(plan, padded, inputs, offset, interpret=static.interpret)
+
+
+def _is_hoppers(static: Static) -> bool:
+    """Whether the kernel for Hopper's warpgroups is faster; with fewer rows they do not fill the GPU."""
+    plan = static.plan
+    is_one = plan.outputs == 1 and mlp_value.fits(plan.widths) and plan.batch >= _HOPPERS_ROWS
+    return is_one and plan.products == "bfloat16" and not static.interpret and hopper.is_here()
+
+
+def _as_one(table: Array | None, row: Array | None, values: Array | None) -> Array | Gathered:
+    return cast(Array, values) if table is None else Gathered(table, cast(Array, row), values)
 
 
 def _fwd(static: Static, *args: Any) -> Any:
@@ -100,8 +117,7 @@ def _forward_kept(
     """Outputs, the padded layers, and what each layer multiplies: `[rows, padded width]`, rows for whole tiles."""
     plan = static.plan
     padded = pad_layers(layers, plan.widths, plan.operand)
-    inputs: Any = values if table is None else Gathered(table, cast(Array, row), values)
-    kept = [pad_rows(inputs, plan.widths[0], plan.operand)]
+    kept = [pad_rows(_as_one(table, row, values), plan.widths[0], plan.operand)]
     for w, b in zip(padded.w[:-1], padded.b[:-1], strict=True):
         kept.append(forward_layer(kept[-1], w, b, slope=plan.negative_slope, interpret=static.interpret))
     y = _product(kept[-1], padded.w[-1], 1, 0) + padded.b[-1]

@@ -103,12 +103,26 @@ def pad_rows(inputs: Array | Gathered, width: int, operand: Any) -> Array:
     The same of whatever network reads them, so that under jit actor and critic share one array.
     """
     if isinstance(inputs, Gathered):
-        table, row, values = inputs
-        x = Gathered(table.astype(operand), row, None if values is None else values.astype(operand)).formed()
+        x, n_inputs = _gather(inputs, width, operand)
     else:
-        x = inputs.astype(operand)
+        x, n_inputs = inputs.astype(operand), inputs.shape[1]
     rows = _pad(x, -(-len(x) // ROWS) * ROWS, width)
-    return rows if x.shape[1] == width else jnp.where(jnp.arange(width) == width - 1, jnp.ones((), operand), rows)
+    return rows if n_inputs == width else jnp.where(jnp.arange(width) == width - 1, jnp.ones((), operand), rows)
+
+
+def _gather(inputs: Gathered, width: int, operand: Any) -> tuple[Array, int]:
+    """The inputs `[B, width]`, zero behind the columns that there are, and how many those are.
+
+    Rows of a padded table lie on whole sectors of memory, and values are added in columns that are zero there.
+    """
+    table, row, values = inputs
+    n_inputs = table.shape[1]
+    x = pad_table(table, width, operand)[jnp.clip(row, 0, len(table) - 1)]
+    if values is not None:
+        behind = width - n_inputs - values.shape[1]
+        x = x + jnp.pad(values.astype(operand), ((0, 0), (n_inputs, behind)))
+        n_inputs += values.shape[1]
+    return x, n_inputs
 
 
 def padded_width(width: int) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pallas_kernels import backend, hopper, mlp_layers, mlp_sums, mlp_walk
+from pallas_kernels import backend, hopper, mlp_layers, mlp_plan, mlp_sums, mlp_value, mlp_walk
 from tests.pallas_kernels import cases
 from tests.pallas_kernels.lower_for_cuda import abstract_h200
 
@@ -88,6 +90,68 @@ def test_a_vmap_gives_what_each_would_alone(few_blocks):
         for i in range(2):
             alone = all_four(a[i], w[i], b[i], dz[i], x[i])
             cases.assert_close(jax.tree.map(lambda y, i=i: y[i], together), wide_tree(alone), 1e-6)
+
+
+@simulated
+@pytest.mark.parametrize(
+    ("widths", "n_rows"),
+    [
+        ((64, 64, 16), 128),  # no pair; fewer tiles than blocks
+        ((64, 128, 128, 64, 16), 1152),  # blocks with tiles of their own number
+        ((64, 128, 384, 128, 128, 128, 16), 256),  # a second layer in two groups, a last one in two pieces
+    ],
+)
+def test_a_value_agrees_with_the_formula(few_blocks, monkeypatch, widths, n_rows):
+    assert mlp_value.fits(widths)
+    multiply_from_shared_memory(monkeypatch)
+    random = np.random.default_rng(len(widths))
+    shapes = itertools.pairwise(widths)
+    w = [jnp.asarray(random.normal(size=shape) * (2 / shape[0]) ** 0.5, jnp.bfloat16) for shape in shapes]
+    b = [jnp.asarray(0.1 * random.normal(size=width), jnp.float32) for width in widths[1:]]
+    x = jnp.asarray(random.normal(size=(n_rows, 64)), jnp.bfloat16)
+    actual = simulate(mlp_value.evaluate, mlp_plan.Padded(tuple(w), tuple(b)), x, slope=SLOPE)
+    a = x
+    for kernel, bias in zip(w, b, strict=True):
+        z = np.asarray(a, np.float64) @ np.asarray(kernel, np.float64) + np.asarray(bias, np.float64)
+        a = jnp.asarray(leaky(z, z), jnp.bfloat16)
+    cases.assert_close(actual, z[:, 0], 1e-2)
+
+
+def multiply_from_shared_memory(monkeypatch):
+    """The simulator multiplies nothing out of registers, so that each warpgroup gets a tile more."""
+    tiles = hopper.tiles
+
+    def with_spare_tiles(*shape, **options):
+        inputs = (2, mlp_value.ROWS, hopper.STEP)
+        return tiles(*((4, *shape[1:]) if shape == inputs else shape), **options)
+
+    def multiply(self, total, a, w):
+        if isinstance(a, jax.core.Tracer):
+            spare = self.shared.x.at[2 + self.warpgroup]
+            spare[...] = a
+            hopper.mosaic.commit_smem()
+            a = spare
+        hopper.mosaic.wgmma(total, a, w)
+        hopper.mosaic.wgmma_wait(0)
+
+    monkeypatch.setattr(hopper, "tiles", with_spare_tiles)
+    monkeypatch.setattr(mlp_value._Tile, "_multiply", multiply)
+
+
+@pytest.mark.parametrize(
+    ("widths", "fits"),
+    [
+        ((64, 512, 384, 256, 128, 64, 16), True),
+        ((64, 64, 16), True),
+        ((128, 512, 384, 64, 16), False),  # wide inputs
+        ((64, 512, 384, 16), False),  # pairs alone
+        ((64, 512, 512, 64, 16), False),  # sums that do not fit into shared memory
+        ((64, 192, 128, 64, 16), False),  # three pieces of a first layer do not share units in twos
+        ((64, 128, 128, 64, 384, 64, 16), False),  # a later layer that would overwrite its own input
+    ],
+)
+def test_values_are_for_networks_shaped_like_the_critic(widths, fits):
+    assert mlp_value.fits(widths) == fits
 
 
 def wide_tree(tree):

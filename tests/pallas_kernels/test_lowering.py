@@ -17,6 +17,7 @@ def test_every_kernel_lowers_for_cuda():
     launches = dict(line.removeprefix("lowered ").split(": ") for line in lowered)
     assert launches["td_loss A=45 B=70000 H=128"] == "3 launches"  # prepare, the pass over the batch, finish
     assert launches["mlp critic bfloat16 B=128000 gradients"] == "16 launches"  # 5 forward, 5 backward, 6 weights
+    assert launches["mlp critic bfloat16 B=128000 on Hopper"] == "0 launches and 1 of Hopper's"
     # 5 forward, 4 backward and the first one's own, 4 weights; the output's two are too narrow
     hoppers = "2 launches and 14 of Hopper's"
     assert launches["mlp critic bfloat16 B=128000 gradients on Hopper"] == hoppers

@@ -42,6 +42,35 @@ def test_compiled_leaky_layers_agree_with_the_formula(sizes, products):
             assert np.linalg.norm(np.asarray(a, np.float64) - e) <= ACROSS_KINKS * np.linalg.norm(e), f"B={batch}"
 
 
+@pytest.mark.parametrize("slope", [1, test_mlp.SLOPE])
+def test_many_rows_agree_with_the_formula(slope):
+    """On Hopper these go to its own kernels, but for the narrow output."""
+    (y, *actual), (expected_y, *expected) = run_and_formula(test_mlp.CRITIC, 66_001, "bfloat16", slope)
+    cases.assert_close(y, expected_y, TOLERANCE["bfloat16"])
+    for a, e in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
+        assert np.linalg.norm(np.asarray(a, np.float64) - e) <= ACROSS_KINKS * np.linalg.norm(e)
+
+
+@pytest.mark.parametrize("sizes", [test_mlp.CRITIC, (40, 64, 1), (54, 512, 384, 64, 1)])
+def test_values_of_many_rows_agree_with_the_formula(sizes):
+    layers, table = test_mlp.random_layers(sizes), test_mlp.random_inputs(500, sizes[0] - 3)
+    values, row = test_mlp.random_inputs(40_000, 3, seed=2), np.random.default_rng(5).integers(-3, 503, size=40_000)
+    inputs = np.concatenate([table[np.clip(row, 0, 499)], values], axis=1)
+    expected, *_ = test_mlp.formula(layers, inputs, np.ones((40_000, 1)), "bfloat16")
+    y = jax.jit(lambda *a: pk.mlp(layers, pk.Gathered(*a), backend="pallas"))(table, row, values)
+    cases.assert_close(y, expected, TOLERANCE["bfloat16"])
+
+
+def test_a_vmap_over_networks_gives_each_its_own_gradients():
+    networks = [test_mlp.random_layers(test_mlp.CRITIC, seed) for seed in (0, 7)]
+    inputs = test_mlp.random_inputs(40_000, 54)  # together enough rows for Hopper's kernels, and each alone too few
+    gradient = jax.jit(jax.grad(lambda layers: (pk.mlp(layers, inputs, backend="pallas") ** 2).mean()))
+    together = jax.jit(jax.vmap(gradient))(jax.tree.map(lambda *x: np.stack(x), *networks))
+    for i, layers in enumerate(networks):
+        for a, e in zip(jax.tree.leaves(together), jax.tree.leaves(gradient(layers)), strict=True):
+            assert np.linalg.norm(a[i] - e) <= ACROSS_KINKS * np.linalg.norm(e)
+
+
 def test_the_same_inputs_give_the_same_bits():
     layers, values = test_mlp.random_layers(test_mlp.CRITIC), test_mlp.random_inputs(20_001, 3)
     table, row = test_mlp.random_inputs(500, 51), np.random.default_rng(5).integers(0, 500, size=20_001)
