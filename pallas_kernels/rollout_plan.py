@@ -66,21 +66,22 @@ def choose_wide_tiles(
     widths: padded, of the first layer and of those after it; copies: as of `choose_tiles`; shared: bytes a block may take.
     """
     total = n_lanes * copies
+    layers = len(widths) - 1
     if products == "float32":
-        lanes, chunk, stages = 16, 32, 3
+        lanes, chunk, stages, most = 16, 32, 3, layers
     elif total <= 132 * 16 or n_lanes < 32:
-        lanes, chunk, stages = 16, 128 if products == "bfloat16" else 64, 2
+        lanes, chunk, stages, most = 16, 128 if products == "bfloat16" else 64, 2, layers
     elif products == "tf32" and total >= 132 * 32 and n_lanes >= 64:
-        lanes, chunk, stages = 64, 32, 2
+        lanes, chunk, stages, most = 64, 32, 2, 1  # beside whose lanes a second layer spilled
     else:
-        lanes, chunk, stages = 32, 64, 2
+        lanes, chunk, stages, most = 32, 64, 2, layers
     size = _BYTES[products]
-    layers = [a * b * size for a, b in itertools.pairwise(widths)]
+    sizes = [a * b * size for a, b in itertools.pairwise(widths)]
 
     def needed(held: int) -> int:
-        on_chip = sum(layers[len(layers) - held :]) + lanes * chunk * size + _RESERVE
+        on_chip = sum(sizes[layers - held :]) + lanes * chunk * size + _RESERVE
         in_flight = (stages - 1) * chunk * (max(widths) * size + lanes * 4)  # weights, and the first layer's table
-        return on_chip + (in_flight if held < len(layers) else 0)
+        return on_chip + (in_flight if held < layers else 0)
 
-    held = max((k for k in range(len(layers) + 1) if needed(k) <= shared), default=0)
-    return Tiles(lanes=lanes, warps=8, chunk=chunk, held=held, stages=stages if held < len(layers) else 1)
+    held = max((k for k in range(min(most, layers) + 1) if needed(k) <= shared), default=0)
+    return Tiles(lanes=lanes, warps=8, chunk=chunk, held=held, stages=stages if held < layers else 1)
