@@ -51,7 +51,7 @@ def _loss_and_gradients(
     """Mean loss, td_error, and the loss' gradients at the heads and at the hidden rows (one array or two)."""
     batch, width = hidden[-1].shape
     count = heads.w_a.shape[1]
-    tiles = choose_tiles(batch, width)
+    tiles = choose_tiles(batch, width, count, len(hidden))
     sizes = Sizes(batch=batch, hidden=width, actions=count, blocks=min(tiles.blocks, pl.cdiv(batch, tiles.rows)))
     every_head, jobs = [heads], [Job(add_value=len(hidden) == 1, terms=False)]
     if sample.target_heads is not None:
