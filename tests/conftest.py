@@ -15,6 +15,8 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0" + quick)
 os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "highest")
 # Commands run as processes of their own must neither use nor fill the cache of whoever runs the tests.
 os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
+# The simulator of a GPU, which JAX has from 0.11 on, blocks threads of XLA's pool: with few of them it waits for itself.
+os.environ.setdefault("NPROC", "64")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
