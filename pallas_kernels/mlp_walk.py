@@ -14,7 +14,6 @@ The contract is that of `mlp_layers`, in bfloat16. Sums are float32.
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, cast
 
 import jax
@@ -31,11 +30,9 @@ Kind = Literal["forward", "backward", "first"]
 ROWS = 64  # a tile
 _WALKERS = 2  # warpgroups that multiply, and as many that copy for them
 _REGISTERS = 208  # of a thread that multiplies
-_MOST_SLOTS = 8  # a ring: more were no faster
-_LEAST_SLOTS = 3  # fewer than that, and narrower blocks are faster
-_WAVES = (
-    4  # of blocks, where a vmap runs many walks at once: a last wave that is not full costs a fourth of one at most
-)
+_MOST_SLOTS = 8  # of a ring
+_LEAST_SLOTS = 4  # with fewer, blocks of fewer columns were faster
+_WAVES = 4  # of blocks, where a vmap runs many walks at once, so that the last one need not be full
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -155,156 +152,164 @@ def _kernel(plan: _Plan, *refs: Any) -> None:
 
 def _block(plan: _Plan, refs: tuple[Any, ...], shared: _Shared) -> None:
     warpgroup, block = lax.axis_index(WARPGROUP), lax.axis_index(BLOCK)
-    walker, worker = lax.rem(warpgroup, _WALKERS), block // plan.blocks
-    first_column = lax.rem(block, plan.blocks) * plan.columns
-    tiles = (plan.rows // ROWS - worker + plan.workers - 1) // plan.workers
-    mine = (tiles - walker + _WALKERS - 1) // _WALKERS
-
-    def rows(i: Array) -> Any:
-        """Of the walker's i-th tile."""
-        return pl.ds(((_WALKERS * i + walker) * plan.workers + worker) * ROWS, ROWS)
+    walk = _Walk(
+        plan=plan,
+        shared=shared,
+        walker=lax.rem(warpgroup, _WALKERS),
+        worker=block // plan.blocks,
+        first_column=lax.rem(block, plan.blocks) * plan.columns,
+    )
 
     @pl.when(warpgroup >= _WALKERS)
     def copy() -> None:
         mosaic.set_max_registers(hopper.COPYING_REGISTERS, action="decrease")
-        pl.when(warpgroup == _WALKERS)(lambda: _copy_weights(plan, refs[1], shared, first_column))
-        _copy_rows(plan, refs[0], shared, walker, mine, rows)
+        pl.when(warpgroup == _WALKERS)(functools.partial(_copy_weights, walk, refs[1]))
+        _copy_rows(walk, refs[0])
 
     @pl.when(warpgroup < _WALKERS)
     def multiply() -> None:
         mosaic.set_max_registers(_REGISTERS, action="increase")
         mosaic.barrier_wait(shared.weights_arrived)
-        finish = _forward if plan.kind == "forward" else _backward
-        finish(plan, refs, shared, walker, mine, rows, first_column)
+        (_forward if plan.kind == "forward" else _backward)(walk, *refs[2:])
         mosaic.wait_smem_to_gmem(0, wait_read_only=True)
 
 
-def _copy_weights(plan: _Plan, w: Any, shared: _Shared, first_column: Array) -> None:
-    columns = pl.ds(first_column, plan.columns)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Walk:
+    """The tiles of one warpgroup that multiplies, for it and for the one that copies for it."""
+
+    plan: _Plan
+    shared: _Shared
+    walker: Array  # which of the block's
+    worker: Array  # which of the blocks that share the columns
+    first_column: Array
+
+    @property
+    def tiles(self) -> Array:
+        """How many."""
+        of_block = (self.plan.rows // ROWS - self.worker + self.plan.workers - 1) // self.plan.workers
+        return (of_block - self.walker + _WALKERS - 1) // _WALKERS
+
+    def rows(self, i: Array) -> Any:
+        """Of the i-th tile."""
+        return pl.ds(((_WALKERS * i + self.walker) * self.plan.workers + self.worker) * ROWS, ROWS)
+
+    def columns(self, piece: int) -> Any:
+        """STEP of the block's columns."""
+        return pl.ds(self.first_column + piece * STEP, STEP)
+
+    def slot(self, n: Array) -> Array:
+        """Where in the rings the walk's n-th step lies."""
+        return self.walker * self.plan.slots + lax.rem(n, self.plan.slots)
+
+
+def _copy_weights(walk: _Walk, w: Any) -> None:
+    plan, shared = walk.plan, walk.shared
+    columns = pl.ds(walk.first_column, plan.columns)
     for k in range(plan.steps):
         step = pl.ds(k * STEP, STEP)
         source = w.at[step, columns] if plan.kind == "forward" else w.at[columns, step]
         mosaic.copy_gmem_to_smem(source, shared.weights.at[k], shared.weights_arrived)
 
 
-def _copy_rows(plan: _Plan, a: Any, shared: _Shared, walker: Array, mine: Array, rows: Callable[[Array], Any]) -> None:
-    def free(n: Array) -> Any:
-        """Says that the walker's n-th step has been multiplied."""
-        return shared.free.at[walker * plan.slots + lax.rem(n, plan.slots)]
+def _copy_rows(walk: _Walk, a: Any) -> None:
+    plan, shared = walk.plan, walk.shared
+
+    def wait_for_slot(n: Array) -> None:
+        mosaic.barrier_wait(shared.free.at[walk.slot(n)])
 
     def tile(i: Array, _: None) -> None:
         for k in range(plan.steps):
             n = i * plan.steps + k
-            slot = walker * plan.slots + lax.rem(n, plan.slots)
-            pl.when(n >= plan.slots)(functools.partial(mosaic.barrier_wait, free(n)))
-            step = a.at[rows(i), pl.ds(k * STEP, STEP)]
+            pl.when(n >= plan.slots)(functools.partial(wait_for_slot, n))
+            step, slot = a.at[walk.rows(i), pl.ds(k * STEP, STEP)], walk.slot(n)
             mosaic.copy_gmem_to_smem(step, shared.ring.at[slot], shared.arrived.at[slot])
 
-    lax.fori_loop(0, mine, tile, None)
-    end = mine * plan.steps
-    lax.fori_loop(jnp.maximum(end - plan.slots, 0), end, lambda n, _: mosaic.barrier_wait(free(n)), None)
+    lax.fori_loop(0, walk.tiles, tile, None)
+    end = walk.tiles * plan.steps  # nothing may be waited for when the block ends
+    lax.fori_loop(jnp.maximum(end - plan.slots, 0), end, lambda n, _: wait_for_slot(n), None)
 
 
-def _product(plan: _Plan, shared: _Shared, walker: Array, i: Array) -> Array:
-    """The walker's i-th tile times the weights, float32; gives its slots back as it goes."""
-
-    def slot(k: int) -> Array:
-        return walker * plan.slots + lax.rem(i * plan.steps + k, plan.slots)
+def _product(walk: _Walk, i: Array) -> Array:
+    """The i-th tile times the weights, float32; gives its slots back as it goes."""
+    plan, shared = walk.plan, walk.shared
 
     def sums(total: Any) -> Array:
         for k in range(plan.steps):
-            mosaic.barrier_wait(shared.arrived.at[slot(k)])
-            weights = shared.weights.at[k]
-            mosaic.wgmma(
-                total, shared.ring.at[slot(k)], weights if plan.kind == "forward" else weights.transpose((1, 0))
-            )
+            n = i * plan.steps + k
+            mosaic.barrier_wait(shared.arrived.at[walk.slot(n)])
+            w = shared.weights.at[k] if plan.kind == "forward" else shared.weights.at[k].transpose((1, 0))
+            mosaic.wgmma(total, shared.ring.at[walk.slot(n)], w)
             if k > 0:
                 mosaic.wgmma_wait(1)
-                mosaic.barrier_arrive(shared.free.at[slot(k - 1)])
+                mosaic.barrier_arrive(shared.free.at[walk.slot(n - 1)])
         mosaic.wgmma_wait(0)
-        mosaic.barrier_arrive(shared.free.at[slot(plan.steps - 1)])
+        mosaic.barrier_arrive(shared.free.at[walk.slot(n)])
         return cast(Array, total[...])
 
     return cast(Array, pl.run_scoped(sums, mosaic.ACC((ROWS, plan.columns), jnp.float32)))
 
 
-def _forward(
-    plan: _Plan,
-    refs: tuple[Any, ...],
-    shared: _Shared,
-    walker: Array,
-    mine: Array,
-    rows: Callable[[Array], Any],
-    first_column: Array,
-) -> None:
-    _, _, b, out = refs
-    bias = hopper.load(b.at[pl.ds(first_column, plan.columns)], of_columns=True)
+def _forward(walk: _Walk, b: Any, out: Any) -> None:
+    plan, tiles = walk.plan, walk.shared.tile
+    bias = hopper.load(b.at[pl.ds(walk.first_column, plan.columns)], of_columns=True)
 
     def tile(i: Array, _: None) -> None:
-        z = _product(plan, shared, walker, i)
+        z = _product(walk, i)
         z = z + lax.broadcast_in_dim(bias, z.shape, [1])
         mosaic.wait_smem_to_gmem(0, wait_read_only=True)  # the tile before
         for piece in range(plan.pieces):
             part = z[:, piece * STEP : (piece + 1) * STEP]
-            shared.tile[walker, piece] = jnp.maximum(part, plan.slope * part).astype(out.dtype)
-        _store(plan, shared, walker, out, rows(i), first_column)
+            tiles[walk.walker, piece] = jnp.maximum(part, plan.slope * part).astype(out.dtype)
+        _store(walk, i, out)
 
-    lax.fori_loop(0, mine, tile, None)
+    lax.fori_loop(0, walk.tiles, tile, None)
 
 
-def _backward(
-    plan: _Plan,
-    refs: tuple[Any, ...],
-    shared: _Shared,
-    walker: Array,
-    mine: Array,
-    rows: Callable[[Array], Any],
-    first_column: Array,
-) -> None:
-    _, _, a, *x, out = refs
+def _backward(walk: _Walk, a: Any, *x_out: Any) -> None:
+    plan, tiles, arrived = walk.plan, walk.shared.tile, walk.shared.tile_arrived.at[walk.walker]
+    *x, out = x_out
 
     def tile(i: Array, total: Any) -> None:
         mosaic.wait_smem_to_gmem(0, wait_read_only=True)  # the tile before
         for piece in range(plan.pieces):
-            source = a.at[rows(i), pl.ds(first_column + piece * STEP, STEP)]
-            mosaic.copy_gmem_to_smem(source, shared.tile.at[walker, piece], shared.tile_arrived.at[walker])
+            source = a.at[walk.rows(i), walk.columns(piece)]
+            mosaic.copy_gmem_to_smem(source, tiles.at[walk.walker, piece], arrived)
         for inputs in x:
-            mosaic.copy_gmem_to_smem(inputs.at[rows(i), :], shared.inputs.at[walker], shared.tile_arrived.at[walker])
-        da = _product(plan, shared, walker, i)
-        mosaic.barrier_wait(shared.tile_arrived.at[walker])
+            mosaic.copy_gmem_to_smem(inputs.at[walk.rows(i), :], walk.shared.inputs.at[walk.walker], arrived)
+        da = _product(walk, i)
+        mosaic.barrier_wait(arrived)
         for piece in range(plan.pieces):
             part = da[:, piece * STEP : (piece + 1) * STEP]
-            is_positive = hopper.load(shared.tile.at[walker, piece]) > 0
-            dz = jnp.where(is_positive, part, plan.slope * part)
-            shared.tile[walker, piece] = dz.astype(a.dtype)
+            dz = jnp.where(hopper.load(tiles.at[walk.walker, piece]) > 0, part, plan.slope * part)
+            tiles[walk.walker, piece] = dz.astype(a.dtype)
         if total is None:
-            _store(plan, shared, walker, out, rows(i), first_column)
+            _store(walk, i, out)
         else:
-            _add_gradient(plan, shared, walker, total)
+            _add_gradient(walk, total)
 
     def all_tiles(total: Any = None) -> Any:
-        lax.fori_loop(0, mine, lambda i, _: tile(i, total), None)
+        lax.fori_loop(0, walk.tiles, lambda i, _: tile(i, total), None)
         return None if total is None else total[...]
 
     if plan.kind == "backward":
         all_tiles()
     else:
         total = pl.run_scoped(all_tiles, mosaic.ACC((STEP, plan.columns), jnp.float32))
-        worker = lax.axis_index(BLOCK) // plan.blocks
-        out[_WALKERS * worker + walker, :, pl.ds(first_column, plan.columns)] = total
+        out[_WALKERS * walk.worker + walk.walker, :, pl.ds(walk.first_column, plan.columns)] = total
 
 
-def _add_gradient(plan: _Plan, shared: _Shared, walker: Array, total: Any) -> None:
+def _add_gradient(walk: _Walk, total: Any) -> None:
     """The tile's x^T dz into the sums."""
+    x, tiles = walk.shared.inputs.at[walk.walker].transpose((1, 0)), walk.shared.tile
     mosaic.commit_smem()
-    for piece in range(plan.pieces):
-        columns = pl.ds(piece * STEP, STEP)
-        mosaic.wgmma(total.at[:, columns], shared.inputs.at[walker].transpose((1, 0)), shared.tile.at[walker, piece])
+    for piece in range(walk.plan.pieces):
+        mosaic.wgmma(total.at[:, pl.ds(piece * STEP, STEP)], x, tiles.at[walk.walker, piece])
     mosaic.wgmma_wait(0)
 
 
-def _store(plan: _Plan, shared: _Shared, walker: Array, out: Any, rows: Any, first_column: Array) -> None:
-    """Starts copying the tile to where it belongs."""
+def _store(walk: _Walk, i: Array, out: Any) -> None:
+    """Starts copying the i-th tile to where it belongs."""
     mosaic.commit_smem()
-    for piece in range(plan.pieces):
-        mosaic.copy_smem_to_gmem(shared.tile.at[walker, piece], out.at[rows, pl.ds(first_column + piece * STEP, STEP)])
+    for piece in range(walk.plan.pieces):
+        mosaic.copy_smem_to_gmem(walk.shared.tile.at[walk.walker, piece], out.at[walk.rows(i), walk.columns(piece)])
