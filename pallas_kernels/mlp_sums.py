@@ -5,6 +5,7 @@ sums are added in order. The sums of dz itself are taken beside the products, ou
 partial sums below dW.
 """
 
+import dataclasses
 import functools
 from typing import Any, cast
 
@@ -38,93 +39,113 @@ def weight_gradient(a: Array, dz: Array, *, copies: int = 1, interpret: bool = F
     return total[:n_in], jnp.sum(total[n_in:], axis=0)
 
 
-def _tile(n_in: int, n_out: int) -> tuple[int, int, int]:
-    """Rows of dW that a warpgroup sums, warpgroups of a block, columns of its tile; two tiles at least, if there can be."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """A block's tile of dW is rows x warpgroups by columns; it sums up to `steps` STEPs of the batch, one of cuts."""
+
+    rows: int
+    warpgroups: int
+    columns: int
+    steps: int
+    cuts: int
+
+    @property
+    def height(self) -> int:
+        """Rows of a tile."""
+        return self.rows * self.warpgroups
+
+    @property
+    def share(self) -> int:
+        """Columns whose own sums a warpgroup takes."""
+        return max(self.columns // self.warpgroups, STEP)
+
+
+def _plan(n_rows: int, n_in: int, n_out: int, copies: int) -> _Plan:
     columns = _COLUMNS if n_out % _COLUMNS == 0 else STEP
-    if n_in % (4 * STEP) == 0 and n_in * n_out >= 2 * 4 * STEP * columns:
-        return 2 * STEP, 2, columns
-    return STEP, 2 if n_in % (2 * STEP) == 0 else 1, columns
+    is_large = n_in % (4 * STEP) == 0 and n_in * n_out >= 2 * 4 * STEP * columns  # two such tiles at least
+    rows = 2 * STEP if is_large else STEP
+    warpgroups = 2 if n_in % (2 * STEP) == 0 else 1
+    tiles = n_in // (rows * warpgroups) * (n_out // columns)
+    batch = n_rows // STEP
+    steps = -(-batch // max(1, hopper.multiprocessors() // (tiles * copies)))
+    return _Plan(rows=rows, warpgroups=warpgroups, columns=columns, steps=steps, cuts=-(-batch // steps))
 
 
 def _launch(a: Array, dz: Array, copies: int, interpret: bool) -> Array:
     (n_rows, n_in), n_out = a.shape, dz.shape[1]
-    rows, warpgroups, columns = _tile(n_in, n_out)
-    tiles = n_in // (rows * warpgroups) * (n_out // columns)
-    steps = n_rows // STEP
-    wanted = max(1, hopper.multiprocessors() // (tiles * copies))
-    rounds = -(-steps // wanted)
-    cuts = -(-steps // rounds)
-    kernel = functools.partial(_kernel, rows=rows, warpgroups=warpgroups, columns=columns, rounds=rounds)
-    out = jax.ShapeDtypeStruct((cuts, n_in + STEP, n_out), jnp.float32)
+    plan = _plan(n_rows, n_in, n_out, copies)
     run = hopper.launch(
-        kernel, out, blocks=cuts * tiles, warpgroups=warpgroups + 1, name="mlp_weight_sums", interpret=interpret
+        functools.partial(_kernel, plan),
+        jax.ShapeDtypeStruct((plan.cuts, n_in + STEP, n_out), jnp.float32),
+        blocks=plan.cuts * (n_in // plan.height) * (n_out // plan.columns),
+        warpgroups=plan.warpgroups + 1,
+        name="mlp_weight_sums",
+        interpret=interpret,
     )
     return jnp.sum(cast(Array, run(a, dz)), axis=0)
 
 
-def _kernel(a: Any, dz: Any, out: Any, *, rows: int, warpgroups: int, columns: int, rounds: int) -> None:
-    (n_rows, n_in), across = a.shape, dz.shape[1] // columns
-    down = n_in // (rows * warpgroups)
+def _kernel(plan: _Plan, a: Any, dz: Any, out: Any) -> None:
+    across = dz.shape[1] // plan.columns
+    tiles = a.shape[1] // plan.height * across
     block, warpgroup = lax.axis_index(BLOCK), lax.axis_index(WARPGROUP)
-    cut, tile = block // (down * across), lax.rem(block, down * across)
-    row = tile // across * (rows * warpgroups)
-    column = lax.rem(tile, across) * columns
-    begin = cut * rounds
-    share = columns // warpgroups if columns // warpgroups >= STEP else columns  # of dz's own sums, a warpgroup's
+    cut, tile = block // tiles, lax.rem(block, tiles)
+    row, column = tile // across * plan.height, lax.rem(tile, across) * plan.columns
+    begin = cut * plan.steps
+    share = pl.ds(lax.rem(warpgroup * plan.share, plan.columns), plan.share)
 
     def step(_: Any, a_step: Any, dz_step: Any, carry: tuple[Any, Array]) -> tuple[Any, Array]:
         total, own = carry
-        mosaic.wgmma(total, a_step.at[:, pl.ds(warpgroup * rows, rows)].transpose((1, 0)), dz_step)
-        own = own + hopper.load(dz_step.at[:, pl.ds(own_begin, share)]).astype(jnp.float32)
+        mosaic.wgmma(total, a_step.at[:, pl.ds(warpgroup * plan.rows, plan.rows)].transpose((1, 0)), dz_step)
+        own = own + hopper.load(dz_step.at[:, share]).astype(jnp.float32)
         mosaic.wgmma_wait(0)
         return total, own
 
-    own_begin = lax.rem(warpgroup * share, columns)
+    def store(total: Any, own: Array, staging: Any) -> None:
+        rows = pl.ds(row + warpgroup * plan.rows, plan.rows)
+        for begin in range(0, plan.columns, _PIECE):
+            mosaic.wait_smem_to_gmem(0, wait_read_only=True)  # the piece before
+            staging[warpgroup] = total[...][:, begin : begin + _PIECE]
+            mosaic.commit_smem()
+            mosaic.copy_smem_to_gmem(staging.at[warpgroup], out.at[cut, rows, pl.ds(column + begin, _PIECE)])
 
-    def finish(run: Any, staging: Any) -> None:
-        def sums(total: Any) -> None:
-            total, own = run((total, hopper.zeros(STEP, share)))
-            for k in range(columns // _PIECE):
-                part = pl.ds(column + k * _PIECE, _PIECE)
-                mosaic.wait_smem_to_gmem(0, wait_read_only=True)
-                staging[warpgroup] = total[...][:, k * _PIECE : (k + 1) * _PIECE]
-                mosaic.commit_smem()
-                mosaic.copy_smem_to_gmem(staging.at[warpgroup], out.at[cut, pl.ds(row + warpgroup * rows, rows), part])
-
-            @pl.when((tile // across == 0) & (warpgroup * share < columns))
-            def _() -> None:
-                out[cut, pl.ds(n_in, STEP), pl.ds(column + own_begin, share)] = own
-
-        pl.run_scoped(sums, mosaic.ACC((rows, columns), jnp.float32))
+        @pl.when((row == 0) & (warpgroup * plan.share < plan.columns))
+        def _() -> None:
+            out[cut, pl.ds(a.shape[1], STEP), pl.ds(column + share.start, plan.share)] = own
 
     def pipeline(context: Any) -> Any:
+        """Calls `context` with a function that takes a carry through all steps."""
+
         def operand(width: int) -> Any:
-            layout = hopper.tiles(STEP, STEP).transforms
-            return mosaic.BlockSpec((STEP, width), lambda k: (k, 0), transforms=layout)
+            return mosaic.BlockSpec((STEP, width), lambda k: (k, 0), transforms=hopper.tiles(STEP, STEP).transforms)
 
         return mosaic.emit_pipeline_warp_specialized(
             step,
-            grid=(jnp.minimum(n_rows // STEP - begin, rounds),),
+            grid=(jnp.minimum(a.shape[0] // STEP - begin, plan.steps),),
             memory_registers=hopper.COPYING_REGISTERS,
-            in_specs=[operand(rows * warpgroups), operand(columns)],
+            in_specs=[operand(plan.height), operand(plan.columns)],
             wg_axis=WARPGROUP,
-            num_compute_wgs=warpgroups,
+            num_compute_wgs=plan.warpgroups,
             max_concurrent_steps=_STAGES,
             compute_context=context,
         )
 
     def scope(allocations: Any, staging: Any) -> None:
-        its_rows = pl.ds(begin * STEP, rounds * STEP)
-        pipeline(lambda run: finish(run, staging))(
-            a.at[its_rows, pl.ds(row, rows * warpgroups)],
-            dz.at[its_rows, pl.ds(column, columns)],
-            allocations=allocations,
-        )
+        def sums(run: Any) -> None:
+            def scope(total: Any) -> None:
+                total, own = run((total, hopper.zeros(STEP, plan.share)))
+                store(total, own, staging)
+
+            pl.run_scoped(scope, mosaic.ACC((plan.rows, plan.columns), jnp.float32))
+
+        rows = pl.ds(begin * STEP, plan.steps * STEP)
+        operands = a.at[rows, pl.ds(row, plan.height)], dz.at[rows, pl.ds(column, plan.columns)]
+        pipeline(sums)(*operands, allocations=allocations)
         mosaic.wait_smem_to_gmem(0, wait_read_only=True)
 
     pl.run_scoped(
         scope,
         pipeline(lambda run: None).get_allocations(a, dz),
-        hopper.tiles(warpgroups, rows, _PIECE, dtype=jnp.float32),
+        hopper.tiles(plan.warpgroups, plan.rows, _PIECE, dtype=jnp.float32),
         collective_axes=WARPGROUP,
     )
