@@ -67,7 +67,7 @@ def tiles(*shape: int, dtype: Any = jnp.bfloat16) -> Any:
 def load(ref: Any, *, of_columns: bool = False) -> jax.Array:
     """An array `[rows, columns]` as sums of products lie in registers, or a vector that belongs to their columns."""
     layout = mosaic.Layout.WGMMA.reduce(0) if of_columns else mosaic.Layout.WGMMA
-    index = ((),) if _INDEX_IS_WANTED else ()
+    index = ((),) if _wants_index() else ()
     return mosaic.load(ref, *index, layout=layout, optimized=not of_columns)
 
 
@@ -76,6 +76,7 @@ def zeros(*shape: int) -> jax.Array:
     return mosaic.layout_cast(jnp.zeros(shape, jnp.float32), mosaic.Layout.WGMMA)
 
 
-_INDEX_IS_WANTED = (  # until JAX 0.11
-    mosaic is not None and inspect.signature(mosaic.load).parameters["idx"].default is inspect.Parameter.empty
-)
+def _wants_index() -> bool:
+    """Whether `mosaic.load` takes a reference and an index apart, as it did before JAX 0.11."""
+    index = inspect.signature(mosaic.load).parameters.get("idx")
+    return index is not None and index.default is inspect.Parameter.empty
