@@ -8,10 +8,12 @@
 Prints a line a launch: threads of a block, registers of a thread, bytes of a thread that spill, shared memory of a
 block in KiB. Exits with status 1 if a kernel spills. Works with JAX 0.10.2 and 0.11.2; take the version that
 will run, since each brings its own Triton. The assembler is the wheel's, newer than the one inside the plugin: counts
-near a limit are indicative.
+near a limit are indicative. Of the kernels for Hopper's warpgroups the plugin's own assembler reports registers and
+spills; their registers are what a thread begins with, before warpgroups exchange them.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import re
@@ -44,10 +46,16 @@ class Launch:
     """What the compilers made of one launch; spilled counts bytes stored to and loaded from local memory."""
 
     name: str
-    threads: int
     registers: int
     spilled: int
-    shared_bytes: int
+    threads: int | None = None  # unknown of Mosaic's
+    shared_bytes: int | None = None
+
+    def __str__(self) -> str:
+        """As it is printed."""
+        threads = "" if self.threads is None else f"{self.threads:4} threads"
+        shared = "" if self.shared_bytes is None else f"{self.shared_bytes / 1024:6.1f} KiB shared"
+        return f"{self.name:28} {threads:12} {self.registers:4} registers {self.spilled:6} bytes spilled {shared}"
 
 
 def main() -> None:
@@ -62,7 +70,8 @@ def main() -> None:
         os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"  # the plugin looks for cuDNN, which compiling does not need
         flags = f"--xla_dump_to={dump} --xla_dump_hlo_as_text --xla_dump_emitter_re=ptx"  # the last for JAX 0.11's PTX
         os.environ["XLA_FLAGS"] = f"{flags} {os.environ.get('XLA_FLAGS', '')}"
-        sharding = abstract_gpu()  # imports JAX, which reads both
+        os.environ["MOSAIC_GPU_DUMP_PTXAS"] = "1"  # its assembler's report, on the standard output
+        sharding = abstract_gpu()  # imports JAX, which reads all three
         spilling = report(sharding, options.words, dump, ptxas)
     sys.exit(1 if spilling else 0)
 
@@ -96,33 +105,56 @@ def report(sharding: Any, words: list[str], dump: Path, ptxas: Path) -> bool:
     import jax
 
     from pallas_kernels import backend
-    from tests.pallas_kernels.lower_for_cuda import abstract_h200, kernels
+    from tests.pallas_kernels.lower_for_cuda import abstract_h200, hoppers, kernels
 
-    backend.capability = lambda: 8.0  # Triton's launches, which leave their PTX; Mosaic's do not
     spilling = False
-    for name, function, arguments in kernels():
-        if words and not any(word in name for word in words):
-            continue
-        shapes = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(x.shape, jax.numpy.result_type(x), sharding=sharding), arguments
-        )
-        for file in filter(Path.is_file, dump.iterdir()):
-            file.unlink()
-        with abstract_h200():
-            lowered = jax.jit(function).trace(*shapes).lower()
-        ours = set(re.findall(r'name = "(\w+)", num_stages', lowered.as_text()))
-        lowered.compile()
-        found = list(launches(dump, ours, ptxas))
-        if not found:
-            raise SystemExit(f"JAX {jax.__version__} wrote no PTX of {', '.join(ours)}; use another version of it")
-        for launch in found:
-            spilling |= launch.spilled > 0
-            print(
-                f"{name:48} {launch.name:28} {launch.threads:4} threads {launch.registers:4} registers "
-                f"{launch.spilled:6} bytes spilled {launch.shared_bytes / 1024:6.1f} KiB shared",
-                flush=True,
+    for capability, chosen in ((8.0, kernels()), (9.0, hoppers())):
+        backend.capability = lambda capability=capability: capability  # type: ignore[misc]
+        for name, function, arguments in chosen:
+            if words and not any(word in name for word in words):
+                continue
+            shapes = jax.tree.map(
+                lambda x: jax.ShapeDtypeStruct(x.shape, jax.numpy.result_type(x), sharding=sharding), arguments
             )
+            for file in filter(Path.is_file, dump.iterdir()):
+                file.unlink()
+            with abstract_h200():
+                lowered = jax.jit(function).trace(*shapes).lower()
+            ours = set(re.findall(r'name = "(\w+)", num_stages', lowered.as_text()))
+            with standard_output() as printed:
+                lowered.compile()
+            found = [*launches(dump, ours, ptxas), *mosaic_launches(printed)]
+            if not found:
+                raise SystemExit(f"JAX {jax.__version__} wrote no PTX of {', '.join(ours)}; use another version of it")
+            for launch in found:
+                spilling |= launch.spilled > 0
+                print(f"{name:48} {launch}", flush=True)
     return spilling
+
+
+@contextlib.contextmanager
+def standard_output() -> Iterator[list[str]]:
+    """Collects what anything in this process writes there, compilers too, as one text when the block ends."""
+    printed: list[str] = []
+    sys.stdout.flush()
+    kept = os.dup(1)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 1)
+        try:
+            yield printed
+        finally:
+            os.dup2(kept, 1)
+            os.close(kept)
+            file.seek(0)
+            printed.append(file.read().decode())
+
+
+def mosaic_launches(printed: list[str]) -> Iterator[Launch]:
+    """The kernels whose assembler's report is in a text."""
+    for part in re.split(r"Compiling entry function ", "".join(printed))[1:]:
+        name = part.split("'")[1].removesuffix("_mosaic_gpu_kernel")
+        (registers,) = re.findall(r"Used (\d+) registers", part)
+        yield Launch(name=name, registers=int(registers), spilled=sum(map(int, re.findall(r"(\d+) bytes spill", part))))
 
 
 def launches(dump: Path, ours: set[str], ptxas: Path) -> Iterator[Launch]:
