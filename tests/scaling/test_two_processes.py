@@ -108,7 +108,8 @@ def test_a_signal_to_one_ends_both_with_a_checkpoint_and_process_0_says_how_to_r
     first, second = finish(*both)
     assert (first[0], second[0]) == (0, 0), (first, second)
     assert first[2].splitlines()[-1] == f"resume with: jaxrl-trade train ppo --resume {run}"
-    assert second[1:] == ("", "")
+    lines = [line for said in second[1:] for line in said.splitlines()]
+    assert [line for line in lines if "peer ranks" not in line] == []  # Gloo's own, on a busy machine
     last = max(int(path.name.removeprefix("update_")) for path in (run / "checkpoints").iterdir())
     assert [row["update"] for row in rows_of(run)] == list(range(1, last + 1))
 
