@@ -4,9 +4,11 @@
 
 Layers go in pairs. PIECE columns of a pair's first layer are computed, activated and multiplied into the sums of its
 second at once, out of registers; what is then activated is the next pair's input, in shared memory. A second layer that
-is too wide for that is summed in groups of columns, and its first computed for each. A block walks
-tiles of ROWS rows for each of two warpgroups, and a third copies the weights ahead for both, in the order of their use,
-as units `[STEP, 2 PIECE]`: a step's rows of 2 PIECE columns, or two blocks `[STEP, PIECE]` side by side.
+is too wide for that is summed in groups of columns, and its first computed for each.
+
+A block walks tiles of ROWS rows, one for each of two warpgroups at a time. A third copies the weights ahead for both, in
+the order of their use, as units `[STEP, 2 PIECE]`: a step's rows of 2 PIECE columns, or two blocks `[STEP, PIECE]`
+side by side.
 
 Operands are rounded to bfloat16, sums are float32.
 """

@@ -4,7 +4,7 @@
     backward   dz = (dz' W^T) leaky'(a)
     first      x^T dz of such a dz, which stays on chip: the gradient of the first layer, whose own inputs need none
 
-A block owns some columns of the result and every so-manieth tile of ROWS rows; its part of W is copied into shared
+A block owns some columns of the result and its share of the tiles of ROWS rows; its part of W is copied into shared
 memory once. Two warpgroups take the block's tiles in turn, so that one multiplies while the other activates and stores,
 and each is fed through a ring of slots by a warpgroup that does nothing but start copies. What `backward` multiplies
 with leaky'(a) arrives meanwhile where its result will be put together.
