@@ -39,8 +39,11 @@ def multiprocessors() -> int:
 def launch(
     kernel: Callable[..., None], out: Any, *, blocks: int, warpgroups: int, name: str, interpret: bool
 ) -> Callable[..., Any]:
-    """The kernel on whole arrays, in blocks of warpgroups that find themselves on the axes BLOCK and WARPGROUP."""
-    interpreted = {"interpret": mosaic.InterpretGPUParams()} if interpret else {}
+    """The kernel on whole arrays, in blocks of warpgroups that find themselves on the axes BLOCK and WARPGROUP.
+
+    interpret: on a simulated GPU, which prints RACE DETECTED where two warpgroups meet without a barrier (JAX 0.11).
+    """
+    interpreted = {"interpret": mosaic.InterpretGPUParams(detect_races=True)} if interpret else {}
     run = mosaic.kernel(
         kernel,
         out_type=out,
