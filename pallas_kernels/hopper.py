@@ -41,9 +41,9 @@ def launch(
 ) -> Callable[..., Any]:
     """The kernel on whole arrays, in blocks of warpgroups that find themselves on the axes BLOCK and WARPGROUP.
 
-    interpret: on a simulated GPU, which prints RACE DETECTED where two warpgroups meet without a barrier (JAX 0.11).
+    interpret: on a simulated GPU, which JAX has from 0.11 on.
     """
-    interpreted = {"interpret": mosaic.InterpretGPUParams(detect_races=True)} if interpret else {}
+    interpreted = {"interpret": mosaic.InterpretGPUParams()} if interpret else {}
     run = mosaic.kernel(
         kernel,
         out_type=out,
