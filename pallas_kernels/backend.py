@@ -76,16 +76,20 @@ def _has_gpu() -> bool:
 
 def capability() -> float:
     """Compute capability of the default device, 9.0 for an H200; 0 where it is no NVIDIA GPU."""
-    chosen = getattr(jax.config, "jax_default_device")  # noqa: B009 (not in the type stubs)
-    if isinstance(chosen, str):  # the config also takes a platform's name
-        chosen = jax.devices(chosen)[0]
-    device = chosen or jax.devices()[0]
-    if device.platform not in ("gpu", "cuda"):
+    if device().platform not in ("gpu", "cuda"):
         return 0.0
     try:
-        return float(getattr(device, "compute_capability", "none"))  # "9.0" on CUDA, "gfx942" on ROCm
+        return float(getattr(device(), "compute_capability", "none"))  # "9.0" on CUDA, "gfx942" on ROCm
     except ValueError:
         return 0.0
+
+
+def device() -> Any:
+    """The default device of this process: what a kernel is compiled and its tiles are chosen for."""
+    chosen = getattr(jax.config, "jax_default_device")  # noqa: B009 (not in the type stubs)
+    if isinstance(chosen, str):  # the config also takes a platform's name
+        chosen = jax.local_devices(backend=chosen)[0]
+    return chosen or jax.local_devices()[0]
 
 
 def launch(

@@ -33,7 +33,7 @@ def is_here() -> bool:
 
 def multiprocessors() -> int:
     """Of the default device; an H200's, where there is none."""
-    return getattr(jax.devices()[0], "core_count", None) or 132
+    return getattr(backend.device(), "core_count", None) or 132
 
 
 def launch(

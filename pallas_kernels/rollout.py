@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
-from pallas_kernels.backend import Backend, launch, not_differentiable, resolve, with_copies
+from pallas_kernels.backend import Backend, device, launch, not_differentiable, resolve, with_copies
 from pallas_kernels.numerics import PADDING, padded
 from pallas_kernels.rollout_kernel import Inputs, rollout_kernel
 from pallas_kernels.rollout_network import operands
@@ -120,8 +120,7 @@ def _tiles(policy: SplitPolicy, n_lanes: int, products: Products, copies: int) -
     widths = _widths(policy)
     if _weights(widths) <= MAX_SMALL:
         return choose_tiles(n_lanes, products, copies)
-    device = jax.local_devices()[0]
-    shared = getattr(device, "shared_memory_per_block_optin", H200_SHARED)  # in bytes; unknown where there is no GPU
+    shared = getattr(device(), "shared_memory_per_block_optin", H200_SHARED)  # in bytes; unknown where there is no GPU
     return choose_wide_tiles(list(map(padded, widths)), n_lanes, products, copies, shared=shared)
 
 
