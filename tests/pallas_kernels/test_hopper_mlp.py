@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 
 import jax
@@ -13,7 +12,7 @@ import pallas_kernels as pk
 from pallas_kernels import backend, hopper, mlp_layers
 from tests.pallas_kernels import cases, test_mlp
 from tests.pallas_kernels.lower_for_cuda import abstract_h200
-from tests.pallas_kernels.test_hopper import multiply_from_shared_memory, simulated
+from tests.pallas_kernels.test_hopper import multiply_from_shared_memory, simulated, wide_tree
 
 pytestmark = simulated
 SIZES = (54, 128, 128, 64, 1)
@@ -70,6 +69,6 @@ def test_a_vmap_over_networks_gives_each_its_own_gradients(simulated_hopper):
     assert "mlp_walk_first" in simulated_hopper
     simulated_hopper.clear()
     for i, layers in enumerate(networks):
-        alone = jax.tree.map(functools.partial(np.asarray, dtype=float), tuple(gradient(layers)))
+        alone = wide_tree(tuple(gradient(layers)))
         cases.assert_close(jax.tree.map(lambda x, i=i: x[i], tuple(together)), alone, TOLERANCE)
     assert not any(name.startswith("mlp_walk") for name in simulated_hopper)

@@ -22,6 +22,11 @@ def run_and_formula(sizes, batch, products, slope):
     return (y, tuple(to_layers), to_inputs), test_mlp.formula(layers, inputs, grad, products, slope)
 
 
+def assert_close_by_norm(actual, expected, name=""):
+    for a, e in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
+        assert np.linalg.norm(np.asarray(a, np.float64) - e) <= ACROSS_KINKS * np.linalg.norm(e), name
+
+
 @pytest.mark.parametrize("products", ["bfloat16", "tf32"])
 @pytest.mark.parametrize("sizes", SIZES)
 def test_compiled_linear_layers_agree_with_the_formula(sizes, products):
@@ -38,8 +43,7 @@ def test_compiled_leaky_layers_agree_with_the_formula(sizes, products):
     for batch in (70, 20_001):
         (y, *actual), (expected_y, *expected) = run_and_formula(sizes, batch, products, test_mlp.SLOPE)
         cases.assert_close(y, expected_y, TOLERANCE[products], f"B={batch} ")
-        for a, e in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
-            assert np.linalg.norm(np.asarray(a, np.float64) - e) <= ACROSS_KINKS * np.linalg.norm(e), f"B={batch}"
+        assert_close_by_norm(actual, expected, f"B={batch}")
 
 
 @pytest.mark.parametrize("slope", [1, test_mlp.SLOPE])
@@ -47,8 +51,7 @@ def test_many_rows_agree_with_the_formula(slope):
     """On Hopper these go to its own kernels, but for the narrow output."""
     (y, *actual), (expected_y, *expected) = run_and_formula(test_mlp.CRITIC, 66_001, "bfloat16", slope)
     cases.assert_close(y, expected_y, TOLERANCE["bfloat16"])
-    for a, e in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
-        assert np.linalg.norm(np.asarray(a, np.float64) - e) <= ACROSS_KINKS * np.linalg.norm(e)
+    assert_close_by_norm(actual, expected)
 
 
 @pytest.mark.parametrize("sizes", [test_mlp.CRITIC, (40, 64, 1), (54, 512, 384, 64, 1)])
@@ -67,8 +70,7 @@ def test_a_vmap_over_networks_gives_each_its_own_gradients():
     gradient = jax.jit(jax.grad(lambda layers: (pk.mlp(layers, inputs, backend="pallas") ** 2).mean()))
     together = jax.jit(jax.vmap(gradient))(jax.tree.map(lambda *x: np.stack(x), *networks))
     for i, layers in enumerate(networks):
-        for a, e in zip(jax.tree.leaves(together), jax.tree.leaves(gradient(layers)), strict=True):
-            assert np.linalg.norm(a[i] - e) <= ACROSS_KINKS * np.linalg.norm(e)
+        assert_close_by_norm(jax.tree.map(lambda x, i=i: x[i], together), gradient(layers))
 
 
 def test_the_same_inputs_give_the_same_bits():

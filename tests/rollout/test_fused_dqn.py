@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import importlib
 import logging
 
 import flax.linen as nn
@@ -15,14 +13,11 @@ import pytest
 
 import jaxrl_trade as jt
 from jaxrl_trade.rollout import sequential
-from pallas_kernels import entropy
 from pallas_kernels.rollout_plan import Tiles
 from tests.rollout.agreement import assert_collections_agree, assert_explored
-from tests.rollout.markets import random_market
+from tests.rollout.test_fused import MARKET, RULES, L, N, begin, tiles
 
-N, L, EPSILON = 11, 40, 0.4
-MARKET = random_market(volatility=0.03)
-RULES = {"barrier_max_bars": 5, "diversity_window": 7}
+EPSILON = 0.4
 SIZES = {
     "shared_hidden": (40, 20),
     "head_hidden": 32,
@@ -40,25 +35,11 @@ EIGHT = Tiles(lanes=8, warps=4, columns=16)  # a ragged tile
 WIDE = Tiles(lanes=16, warps=8, chunk=16, held=1, stages=2)  # a part of one
 
 
-@contextlib.contextmanager
-def tiles(tiles):
-    """The kernel cut this way, whatever N; the pass after it in groups of two steps, which compile faster."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(importlib.import_module("pallas_kernels.rollout"), "choose_tiles", lambda *_: tiles)
-        patch.setattr(entropy, "_GROUP", 2)
-        yield
-
-
 def lively(seed, config):
     """Parameters of a network that prefers some actions: the initial advantages are nearly equal."""
     params = jt.init_dqn(jax.random.key(seed), config, MARKET.n_features)
     params.dueling["advantage_output"]["kernel"] *= 100.0
     return params
-
-
-def begin(seed, config):
-    starts = np.random.default_rng(seed).choice(MARKET.valid_starts(config.env.episode_length), config.n_episodes)
-    return jt.env.reset(MARKET, config.env, starts)
 
 
 def check(config, params, start, key, actual, tolerance=1e-5):
