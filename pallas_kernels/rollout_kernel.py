@@ -142,7 +142,7 @@ def _choose(logits: Array, draw: Array, n_actions: int, choice: Choice) -> tuple
     if choice == "greedy":
         best = jnp.minimum(jnp.argmax(logits, axis=-1), n_actions - 1)  # NaN is greater than none
         action = jnp.where(draw < 0, best, jnp.minimum(draw, n_actions - 1))
-        return action, jnp.where(action == best, 0.0, -jnp.inf)
+        return action, jnp.log((action == best).astype(jnp.float32))  # Triton takes no infinite literal for one lane
     return _sample(logits, draw, n_actions)
 
 

@@ -130,12 +130,11 @@ def collections() -> Iterator[tuple[str, Callable, tuple]]:
     stacked = jax.tree.map(lambda x: jnp.stack([x, x]), policy)
     over_seeds = jax.vmap(function, (0, *[None] * 5))
     yield "rollout under vmap", over_seeds, (stacked, *rest, draws, restarts)
-    for lanes in (2, 265):  # odd widths, bools in tables and record; a tile of one lane and of eight
-
-        def one_walk(*arguments):
-            return pk.rollout(walk.ENVIRONMENT, *arguments, negative_slope=walk.SLOPE, backend="pallas")
-
-        yield f"rollout of a walk N={lanes}", one_walk, walk.random_walk((40, 12, 5), lanes, 20).arguments()
+    # odd widths, bools in tables and record; a tile of one lane and of eight
+    for choice, lanes in itertools.product(("softmax", "greedy"), (2, 265)):
+        one_walk = functools.partial(walk.run, backend="pallas", products="float32", choice=choice)
+        arguments = walk.random_walk((40, 12, 5), lanes, 20, choice=choice).arguments()
+        yield f"rollout of a {choice} walk N={lanes}", one_walk, arguments
     steps = jnp.zeros((500, 128))
     history, ages = jnp.zeros((600, 128), jnp.int32), jnp.zeros((500, 128), jnp.int32)
     yield "windowed_entropy", lambda *args: pk.windowed_entropy(*args, 45, "pallas"), (history, ages)
