@@ -1,9 +1,10 @@
 """The network inside the rollout's kernel: logits of a block's lanes, from the first layer's sums and the state's values.
 
-A block of one lane is all scalars and vectors: its products are sums of 32-bit floats, and nothing is laid out anew
-between them. A block of several lanes multiplies on the tensor cores. There the first layer comes in pieces of
-`Tiles.columns` columns, so narrow that a warp's threads hold one lane each rather than all lanes each: Triton computes the
-environment in the layout of these pieces' rows.
+A block of one lane is all scalars and vectors: its products are sums of 32-bit floats. A hidden layer's weights are folded
+so that a few threads of one warp hold all inputs of a unit, whose sum needs no other warp's. The last layer's are not:
+its sums end up in every warp whole, where an action is chosen without waiting for another. A block of several lanes
+multiplies on the tensor cores. There the first layer comes in pieces of `Tiles.columns` columns, so narrow that a warp's
+threads hold one lane each rather than all lanes each: Triton computes the environment in the layout of these pieces' rows.
 
 A wide network's weights do not all fit on chip. Each of its layers takes its inputs a chunk at a time and holds its sums as
 pieces, the next layer's chunks: no product needs all of a row, and a weight is touched once a step. Weights lie in memory
@@ -28,6 +29,7 @@ from pallas_kernels.rollout_plan import Static
 from pallas_kernels.rollout_scan import Layer, SplitPolicy
 
 Array = jax.Array
+FOLD = 16  # inputs of a unit that neighbouring threads hold, four each: measured, with 8 and 32, on an H200
 Columns = Callable[[Any, int], Array]  # (n, size) -> columns n, ..., n + size - 1 of some layer's sums, [lanes, size]
 
 # What a product does to its operands first (once for the weights), and the product.
@@ -39,7 +41,13 @@ _PRODUCTS: dict[str, tuple[Callable[[Array], Any], Callable[[Any, Any], Array]]]
 
 
 def operands(policy: SplitPolicy, static: Static) -> SplitPolicy:
-    """The policy as the kernel reads it: a wide network's weights as its products take them, so an array or its terms."""
+    """The policy as the kernel reads it.
+
+    One lane: the hidden layers' kernels folded. A wide network: weights as its products take them, an array or its terms.
+    """
+    if static.tiles.lanes == 1:
+        *hidden, last = policy.layers
+        return policy._replace(layers=(*(Layer(_folded(kernel), bias) for kernel, bias in hidden), last))
     if static.tiles.chunk is None:
         return policy
     prepare, _ = _PRODUCTS[static.products]
@@ -84,10 +92,22 @@ def _vector_network(policy: SplitPolicy, static: Static) -> Callable[[Sequence[A
         for value, column in zip(values, columns, strict=True):
             x = x + value * column
         for kernel, bias in layers:
-            x = jnp.sum(_leaky(x, static)[:, None] * kernel, axis=0) + bias
+            x = _vector_product(_leaky(x, static), kernel) + bias
         return x
 
     return logits
+
+
+def _folded(kernel: Array) -> Array:
+    """`[in / FOLD, out, FOLD]` of `[in, out]`."""
+    return jnp.swapaxes(kernel.reshape(-1, FOLD, kernel.shape[1]), 1, 2)
+
+
+def _vector_product(x: Array, kernel: Array) -> Array:
+    if kernel.ndim == 2:
+        return jnp.sum(x[:, None] * kernel, axis=0)
+    folded = x.reshape(-1, 1, FOLD) * kernel
+    return jnp.sum(jnp.sum(folded, axis=0), axis=1)
 
 
 def _wide_network(policy: SplitPolicy, static: Static, chunk: int) -> Callable[[Columns, Sequence[Array]], Array]:

@@ -21,6 +21,8 @@ HELD = Tiles(lanes=16, warps=8, chunk=16)  # and once
     [
         (ONE, (20, 12, 5), 3, 40, "float32", False),  # odd widths
         (ONE, (16, 5), 2, 1, "float32", True),  # nothing but the first layer and the last
+        (ONE, (40, 33, 20, 45), 2, 30, "float32", False),  # hidden layers of more inputs than a fold; actions in pairs
+        (ONE, (20, 12, 100), 2, 30, "float32", False),  # and in fours
         (Tiles(lanes=8, warps=4, columns=16), (40, 12, 5), 13, 40, "float32", False),  # pieces; a ragged tile
         (Tiles(lanes=8, warps=4), (16, 24, 17, 45), 8, 20, "tf32", True),
         (Tiles(lanes=16, warps=4, columns=32), (33, 3), 5, 30, "bfloat16", False),  # more lanes a tile than there are

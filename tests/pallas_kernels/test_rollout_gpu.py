@@ -19,6 +19,8 @@ pytestmark = pytest.mark.gpu
     ("tiles", "widths", "lanes"),
     [
         (None, (16, 5), 7),
+        (None, (128, 64, 45), 7),  # actions in pairs
+        (None, (40, 33, 20, 100), 7),  # and in fours
         (Tiles(lanes=8, warps=4, columns=16), (40, 12, 5), 13),
         (Tiles(lanes=16, warps=4, columns=32), (128, 64, 45), 33),
         (Tiles(lanes=64, warps=4, columns=32), (100, 24, 17, 45), 65),
