@@ -7,6 +7,7 @@ HEADINGS = (
     "",
     "wall ms",
     "spread",
+    "queued ms",
     "kernels ms",
     "launches",
     "floor ms",
@@ -16,11 +17,12 @@ HEADINGS = (
     "compile s",
 )
 COLUMNS = (
-    "Wall: a call with its arguments on the device, launch included; spread: (largest − smallest) / median. Kernels: the "
-    "sum of kernel and copy durations in a profiler trace of one call. Floor: the larger of bytes over bandwidth (every "
-    "array in or out once) and FLOP over rate (matrix products only), by the ceilings of the same run. Memory: arguments, "
-    "results and temporaries of the compiled program. Compile: while all the others compile, too. The passes are those of "
-    "the fused path; one without matrix products stands in the first table of its N only. One CUDA thread per episode is "
+    "Wall: a call with its arguments on the device, launch included; spread: (largest − smallest) / median. Queued: one of "
+    "many calls made without waiting for any to end, as a loop makes them. Kernels: the sum of kernel and copy durations "
+    "in a profiler trace of one call. Floor: the larger of bytes over bandwidth (every array in or out once) and FLOP over "
+    "rate (matrix products only), by the ceilings of the same run. Memory: arguments, results and temporaries of the "
+    "compiled program. Compile: while all the others compile, too. The passes are those of the fused path; one without "
+    "matrix products stands in the first table of its N only. One CUDA thread per episode is "
     "`scripts/thread_per_episode.cu`, float32, timed by CUDA's events, fewer times than the others."
 )
 COMPARED = ("", "N", "dtype", "equal actions", "lanes all equal", "advantages differ by")
@@ -72,6 +74,7 @@ def _cells(row: dict[str, Any], steps: int) -> list[str]:
         name,
         _number(wall["median"]),
         f"{(wall['max'] - wall['min']) / wall['median']:.0%}",
+        _number(row.get("queued_ms")),
         _number(row.get("kernels_ms")),
         _whole(row.get("launches")),
         _number(row.get("floor_ms")),

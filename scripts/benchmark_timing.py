@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import dataclasses
+import math
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -89,7 +90,7 @@ def run_group(group: list[Program], world: World, repeats: int) -> list[dict[str
 
 
 def measure(program: Program, inputs: tuple[Any, ...], repeats: int) -> Any:
-    """Record wall times and memory of a program; its results."""
+    """Record wall times of calls one by one and of calls that wait in line, and memory, of a program; its results."""
     memory: Any = program.compiled.memory_analysis()
     sizes = memory.argument_size_in_bytes, memory.output_size_in_bytes, memory.temp_size_in_bytes
     for _ in range(2):
@@ -100,8 +101,16 @@ def measure(program: Program, inputs: tuple[Any, ...], repeats: int) -> Any:
         begin = time.perf_counter()
         results = jax.block_until_ready(program.compiled(*inputs))
         times.append(1e3 * (time.perf_counter() - begin))
+    del results
+    calls = max(repeats, math.ceil(100 / float(np.median(times))))  # a tenth of a second at least
+    begin = time.perf_counter()
+    for _ in range(calls):
+        results = program.compiled(*inputs)
+    jax.block_until_ready(results)
+    queued = 1e3 * (time.perf_counter() - begin) / calls
     program.measured |= {
         "wall_ms": spread(times),
+        "queued_ms": queued,
         "bytes": sizes[0] + sizes[1],
         "memory_mib": {
             name: size / 2**20 for name, size in zip(("arguments", "results", "temporary"), sizes, strict=True)

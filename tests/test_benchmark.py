@@ -42,6 +42,7 @@ def test_all_is_measured_but_what_fails_and_the_ways_of_collecting_agree(
         times = row["wall_ms"]
         assert 0 < times["min"] <= times["median"] <= times["max"]
         assert times["repeats"] == 2
+        assert row["queued_ms"] > 0
         assert row["floor_ms"] == max(row["bytes_ms"], row["flop_ms"]) > 0
         assert row["compile_s"] > 0
         assert name in out
