@@ -8,7 +8,7 @@ rollout costs. Therefore
 - the part of the first layer that a row alone decides comes as a table `[T, H]`, and a step adds only the K columns of
   the state's values;
 - the tables' rows and the draw of the next step are loaded one step ahead, as if no episode ended; only lanes that restart
-  wait. (The first layer's rows are not: at one lane a block that would save 1 to 3 %, and elsewhere it takes too many registers.)
+  wait. (The first layer's rows are not: at one lane a block that would save 1 to 4 %, and elsewhere it takes too many registers.)
 """
 
 import dataclasses
