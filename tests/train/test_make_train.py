@@ -57,6 +57,16 @@ def test_the_same_seed_gives_the_same_curve_bit_for_bit_from_one_trace(run):
     assert not np.array_equal(_output(other), _output(first[0]))
 
 
+def test_a_hundred_times_the_updates_take_no_more_memory_but_for_their_metrics(market):
+    def memory(updates):
+        run = jax.jit(jt.make_train_ppo(dataclasses.replace(CONFIG, updates=updates), market))
+        return run.lower(jax.random.key(5), CONFIG.hypers).compile().memory_analysis()
+
+    few, many = memory(3), memory(300)
+    assert many.temp_size_in_bytes == few.temp_size_in_bytes
+    assert many.output_size_in_bytes - few.output_size_in_bytes == 297 * 4 * len(dataclasses.fields(train.PPOMetrics))
+
+
 def test_the_host_loops_steps_are_the_pure_functions(run, step, start):
     whole, metrics = run(jax.random.key(5), CONFIG.hypers)
     state = start
