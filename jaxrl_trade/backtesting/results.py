@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ import numpy as np
 from jaxrl_trade.backtesting import formats
 from jaxrl_trade.backtesting.inference import MIN_DAYS, DeflatedSharpe, SharpeDifference
 from jaxrl_trade.config import EnvConfig
+from jaxrl_trade.train.files import replacing, write_json, write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -213,10 +213,10 @@ class BacktestReport:
         """Writes equity.parquet (the curves), trades.parquet and metrics.json into `folder`, which is made if need be."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        self.curves.to_parquet(folder / "equity.parquet")
-        self.trades.to_parquet(folder / "trades.parquet")
-        text = json.dumps(self.as_dict(), indent=2, allow_nan=False)
-        (folder / "metrics.json").write_text(text + "\n", encoding="utf-8")
+        for name, table in (("equity", self.curves), ("trades", self.trades)):
+            with replacing(folder / f"{name}.parquet") as partial:
+                table.to_parquet(partial)
+        write_json(folder / "metrics.json", self.as_dict())
         return folder
 
     def to_html(
@@ -243,7 +243,7 @@ class BacktestReport:
         html = render(self, training or (), provenance or {}, walk_forward, sweep)
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(html, encoding="utf-8")
+        write_whole(path, html)
         return path
 
     def to_tearsheet(self, path: str | os.PathLike[str]) -> Path:

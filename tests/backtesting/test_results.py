@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import math
+import os
 import subprocess
 import sys
 
@@ -172,6 +173,23 @@ def test_saved_files_give_equity_trades_and_metrics_back(report, tmp_path):
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics == report.as_dict()
     assert metrics["metrics"]["agent"]["total_return"] == report.metrics.loc["agent", "total_return"]
+
+
+@pytest.mark.parametrize("write", ["save", "to_html"])
+def test_files_that_cannot_be_written_leave_the_ones_before(report, write, tmp_path, monkeypatch):
+    path = tmp_path / "report.html" if write == "to_html" else tmp_path
+    getattr(report, write)(path)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+
+    def half(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pd.DataFrame, "to_parquet", lambda table, path: path.write_bytes(b"PAR1") and half())
+    monkeypatch.setattr(os, "fsync", half)
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        getattr(report, write)(path)
+    assert caught.value.filename in {str(tmp_path / name) for name in before}
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 def test_the_json_holds_every_table(report):
