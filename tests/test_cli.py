@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from jax.errors import JaxRuntimeError
 
@@ -189,6 +190,26 @@ def test_a_newer_export_is_tested_behind_what_the_run_has_seen(
     assert "has no unseen bars: the run has seen old from 2017-01-19 to 2017-11-08, and the 320 bars after" in line
     assert main(["backtest", str(demo[0]), "--data", str(old), "--start", "2017-11-06"]) == 0
     assert "bars were seen in training, so it is no evidence" in capsys.readouterr().out
+
+
+def test_another_file_is_read_as_the_runs_own_was_where_no_flag_says_otherwise(
+    demo: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    folder = shutil.copytree(demo[0], tmp_path / "run")
+    facts = json.loads((folder / "run.json").read_text())
+    options = {"symbol": "own", "tz": "America/New_York", "columns": {"close": "Last"}, "day_first": False}
+    (folder / "run.json").write_text(json.dumps({**facts, "data": {**facts["data"], "options": options}}))
+    prices = np.linspace(100.0, 110.0, 400)
+    newer = write_csv(tmp_path / "newer.csv", open=prices, close=None, high=prices, low=prices, Last=prices)
+    assert main(["backtest", str(folder), "--data", str(newer), "--json"]) == 0
+    found = capsys.readouterr()
+    flags = "--tz America/New_York, --columns close=Last, --month-first"
+    assert f"note: read as the run's own bars were, with {flags}\n" in found.err
+    assert main(["backtest", str(folder), "--data", str(newer), "--json", "--tz", "UTC"]) == 0
+    other = capsys.readouterr()
+    assert "with --columns close=Last, --month-first\n" in other.err
+    starts = [pd.Timestamp(json.loads(text)["start"]) for text in (found.out, other.out)]
+    assert starts[0] - starts[1] == pd.Timedelta(hours=5)
 
 
 def test_backtest_notes_when_another_file_covers_the_time_trained_on(

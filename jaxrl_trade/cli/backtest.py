@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from jaxrl_trade.cli.data import ReadFlags, load_all
-from jaxrl_trade.cli.recorded import load_again, recorded, recorded_ranges
+from jaxrl_trade.cli.recorded import load_again, options_like, recorded, recorded_ranges
 from jaxrl_trade.cli.reports import as_json, backtest_each, save_all, shown
 from jaxrl_trade.cli.seen import unseen_ranges, with_seen
 from jaxrl_trade.cli.trials import check_trials
@@ -39,7 +39,7 @@ class Backtest:
     data: Annotated[
         tuple[Path, ...], tyro.conf.arg(metavar="FILE ...", help_behavior_hint="(default: the run's test bars)")
     ] = ()
-    """Other price files, or folders of them."""
+    """Other price files, or folders of them; read as the run's own were, where no flag says otherwise."""
     read: ReadFlags = dataclasses.field(default_factory=ReadFlags)
     start: Annotated[str | None, tyro.conf.arg(metavar="DATE", help_behavior_hint="(default: the first unseen)")] = None
     """First bar, such as 2024-03-01; UTC."""
@@ -107,7 +107,7 @@ class Backtest:
           OSError, ValueError: as `load_again`, `load_all` and `unseen_ranges`, or a symbol that the run does not have.
         """
         if self.data:
-            every = load_all(self.data, self.read)
+            every = load_all(self.data, options_like(facts, self.read.options()), self.read.all_symbols)
             if self.start is None:
                 return unseen_ranges(facts, every, self.end)
             return [(bars, self.start, self.end) for bars in every]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,7 +64,7 @@ class ReadFlags(OneReadFlags):
     """Take every instrument of a file of several, as of a folder or of several files."""
 
 
-def load(path: Path | None, options: dict[str, Any]) -> Bars:
+def load(path: Path | None, options: Mapping[str, Any]) -> Bars:
     """Bars of a file, or the bundled sample.
 
     Raises:
@@ -81,21 +81,25 @@ def load(path: Path | None, options: dict[str, Any]) -> Bars:
     return sample_bars()
 
 
-def load_all(paths: Sequence[Path], read: ReadFlags) -> list[Bars]:
+def load_all(paths: Sequence[Path], options: Mapping[str, Any], all_symbols: bool) -> list[Bars]:
     """Bars of every instrument in files and folders, or of the bundled sample.
 
     A file of several symbols is refused, unless one is chosen or all of them are asked for.
 
+    Args:
+      paths: of the files and folders; none is the sample.
+      options: as `ReadFlags.options` gives them.
+      all_symbols: whether to take every instrument of one file, too.
     Raises:
       OSError, ValueError: as `load_instruments`, or options for the sample.
     """
     from jaxrl_trade.bars import load_instruments
 
-    options = read.options()
-    if read.all_symbols and options["symbol"] is not None:
+    symbol = options["symbol"]
+    if all_symbols and symbol is not None:
         raise ValueError("--symbol and --all-symbols exclude each other")
-    if len(paths) < 2 and (options["symbol"] is not None or not paths or not (read.all_symbols or paths[0].is_dir())):
+    if len(paths) < 2 and (symbol is not None or not paths or not (all_symbols or paths[0].is_dir())):
         return [load(paths[0] if paths else None, options)]
-    symbol = options.pop("symbol")
+    how = {name: value for name, value in options.items() if name != "symbol"}
     with working(f"reading {', '.join(map(str, paths[:3]))}{' and more' * (len(paths) > 3)}"):
-        return load_instruments(paths, None if symbol is None else [symbol], **options)
+        return load_instruments(paths, None if symbol is None else [symbol], **how)

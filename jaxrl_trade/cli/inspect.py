@@ -37,7 +37,7 @@ class Inspect:
             raise ValueError(
                 "inspect needs a FILE: name at least one price file or folder (see jaxrl-trade inspect --help)"
             )
-        every = load_all(self.files, self.read)
+        every = load_all(self.files, self.read.options(), self.read.all_symbols)
         checks = [self._check(bars) for bars in every]
         found = [_as_dict(bars, check) for bars, check in zip(every, checks, strict=True)]
         if self.json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,32 @@ def load_again(facts: Mapping[str, Any], paths: Sequence[Path] = ()) -> list[Bar
         if bars.sha256 != sha256:
             raise ValueError(f"{bars.source} does not hold the bars that the run was trained on: it has changed since")
     return found
+
+
+def options_like(facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """How to read other files than a run's: as was said, else as its own were read; a line on stderr says what was taken over.
+
+    Args:
+      facts: of run.json.
+      given: as `ReadFlags.options` gives them. The symbol is never taken over.
+    Raises:
+      ValueError: a record of the data that is damaged.
+    """
+    own = {} if facts.get("data") is None else recorded(facts)["options"]
+    taken = {k: value for k, value in own.items() if k != "symbol" and value is not None and given.get(k) is None}
+    if taken:
+        print(f"note: read as the run's own bars were, with {', '.join(map(_flag, taken.items()))}", file=sys.stderr)
+    return {**given, **taken}
+
+
+def _flag(option: tuple[str, Any]) -> str:
+    """An option as it is written on the command line."""
+    name, value = option
+    if name == "columns":
+        return f"--columns {','.join(f'{role}={column}' for role, column in value.items())}"
+    if name == "day_first":
+        return "--day-first" if value else "--month-first"
+    return f"--{name}" if value is True else f"--{name} {value}"
 
 
 def recorded_ranges(saved: Mapping[str, Any], name: str) -> list[dict[str, Any] | None]:

@@ -117,7 +117,7 @@ class _Train:
         with hosts.together():
             config, options, key = self.config(), self.read.options(), key_of(self.seed)
             check_trials(self.trials)
-            prepared = prepare(load_all(self.data, self.read), self.own.features_by())
+            prepared = prepare(load_all(self.data, options, self.read.all_symbols), self.own.features_by())
             if hosts.is_first():
                 print("\n".join(prepared.lines()), file=sys.stderr if self.json else sys.stdout, flush=True)
             prepared.markets["train"].valid_starts(config.env.episode_length)  # before there is a folder
