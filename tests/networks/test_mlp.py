@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -47,6 +49,20 @@ def test_weights_begin_orthogonal(params, name, scale):
     small = kernel if kernel.shape[0] < kernel.shape[1] else kernel.T  # its rows are the orthogonal ones
     np.testing.assert_allclose(small @ small.T, scale**2 * np.eye(len(small)), atol=1e-5)
     assert not np.any(params.actor[name]["bias"])
+
+
+@pytest.mark.parametrize(("init", "config"), [(jt.init_ppo, jt.PPOConfig()), (jt.init_dqn, jt.DQNConfig())])
+def test_a_vmap_over_keys_decomposes_one_matrix_at_a_time(init, config):
+    # in batches, two layers' decompositions wait for each other for ever on a CPU with two cores
+    keys = jax.random.split(jax.random.key(0), (2, 3))
+    program = jax.jit(jax.vmap(jax.vmap(lambda key: init(key, config)))).lower(keys)
+    operands = re.findall(r"@\w*geqrf\w*\(.*: \(tensor<([0-9x]+)xf", program.as_text())
+    assert operands
+    assert all(operand.count("x") == 1 for operand in operands), operands  # 512x384, without a third dimension
+    stacked = program.compile()(keys)
+    alone = jax.jit(init, static_argnums=1)(keys[1, 2], config)
+    for weights, expected in zip(jax.tree.leaves(stacked), jax.tree.leaves(alone), strict=True):
+        np.testing.assert_allclose(weights[1, 2], expected, rtol=0, atol=1e-6)  # orthogonal: entries of at most sqrt(2)
 
 
 @pytest.mark.parametrize("slope", [0.01, 0.0])
