@@ -20,7 +20,7 @@ from jaxrl_trade.config import AgentConfig
 from jaxrl_trade.market import Market
 from jaxrl_trade.scale.team import AXIS, SHARE, WHOLE, Executor, Team, check_replicas
 from jaxrl_trade.train.agent import Agent, agent_of
-from jaxrl_trade.train.arguments import check_key, check_market
+from jaxrl_trade.train.arguments import check_hypers, check_hypers_kind, check_key, check_market
 from jaxrl_trade.train.pure import run_updates
 
 Array = jax.Array
@@ -34,7 +34,8 @@ class Program:
       config: of the run, or of each.
       init: key -> state at the beginning; `seeds` takes keys `[R]`, and every leaf of its states is `[R, ...]`.
       advance: (state, hypers, updates, actions=None) -> state, metrics `[updates]`, of seeds `[R, updates]`. The state that came
-        is donated; `actions [updates, L, N]`, of seeds `[R, updates, L, N]`, forces them (tests).
+        is donated: go on from the one that is returned. `actions [updates, L, N]`, of seeds `[R, updates, L, N]`, forces them
+        (tests).
     """
 
     config: AgentConfig
@@ -91,7 +92,10 @@ def data_parallel(
         return team.map(run, (state, WHOLE, WHOLE, P(None, None, AXIS)), (state, WHOLE), donate=True)
 
     def advance(state: Any, hypers: Any, updates: int, actions: Array | None = None) -> tuple[Any, Any]:
-        hypers = team.replicate(_traced(config.hypers if hypers is None else hypers))
+        hypers = config.hypers if hypers is None else hypers
+        check_hypers(hypers, config)
+        _check_there(state)
+        hypers = team.replicate(_traced(hypers))
         return program(updates)(state, hypers, market, actions)
 
     return Program(config, init, advance)
@@ -137,7 +141,10 @@ def seeds(config: AgentConfig, market: Market, devices: int | None = None, execu
         return team.map(run, (SHARE, SHARE, WHOLE, SHARE), (SHARE, SHARE), donate=True)
 
     def advance(states: Any, hypers: Any, updates: int, actions: Array | None = None) -> tuple[Any, Any]:
-        hypers = _for_each(_traced(config.hypers if hypers is None else hypers), len(states.update))
+        hypers = config.hypers if hypers is None else hypers
+        check_hypers_kind(hypers, config)
+        _check_there(states)
+        hypers = _for_each(_traced(hypers), len(states.update))
         return program(updates)(states, hypers, market, actions)
 
     return Program(config, init, advance)
@@ -189,6 +196,12 @@ def _check_keys(keys: Any, devices: int) -> None:
             f"{len(keys)} runs cannot be divided over {devices} devices; give a multiple of {devices} keys, or take another "
             "number of devices"
         )
+
+
+def _check_there(state: Any) -> None:
+    # JAX 0.10 refuses it where the state lies on one device, and ends the process where on several CPU devices
+    if any(isinstance(x, jax.Array) and x.is_deleted() for x in jax.tree.leaves(state)):
+        raise ValueError("the state was donated to an earlier call of advance; go on from the one that it returned")
 
 
 def _traced(hypers: Any) -> Any:

@@ -39,12 +39,14 @@ class Team:
         """The first `count` devices, or all; of several processes, those of all of them.
 
         Raises:
-          ValueError: an unknown executor, or more devices than there are.
+          ValueError: an unknown executor, no number of devices, or more than there are.
         """
         if executor not in get_args(Executor):
             raise ValueError(f"executor = {executor!r} must be one of {', '.join(map(repr, get_args(Executor)))}")
         there = jax.devices()
         count = len(there) if count is None else count
+        if not isinstance(count, (int, np.integer)) or isinstance(count, bool):
+            raise ValueError(f"devices = {count!r} must be a whole number, or None for all")
         if count < 1:
             raise ValueError(f"devices = {count} must be at least 1")
         if executor == "vmap":

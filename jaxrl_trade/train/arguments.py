@@ -45,6 +45,34 @@ def check_key(key: Any) -> None:
         raise ValueError(f"key holds keys of shape {key.shape}, a run takes one; jax.vmap trains several at once")
 
 
+def check_hypers(hypers: Any, config: AgentConfig) -> None:
+    """Refuses hyperparameters of another agent, a dict, or several values where a run takes one; they may be traced.
+
+    Raises:
+      ValueError: names what came.
+    """
+    check_hypers_kind(hypers, config)
+    for path, value in jax.tree.leaves_with_path(hypers):
+        if jnp.shape(value):
+            raise ValueError(
+                f"hypers{jax.tree_util.keystr(path)} has shape {jnp.shape(value)}, a run takes a number; jax.vmap trains "
+                "with several at once"
+            )
+
+
+def check_hypers_kind(hypers: Any, config: AgentConfig) -> None:
+    """Refuses hyperparameters of another agent, or a dict.
+
+    Raises:
+      ValueError: names what came and the class that was wanted.
+    """
+    if not isinstance(hypers, type(config.hypers)):
+        raise ValueError(
+            f"hypers is {_described(hypers)}; give a {type(config.hypers).__name__}, such as "
+            "dataclasses.replace(config.hypers, learning_rate=1e-4)"
+        )
+
+
 def check_network(market: Market, config: AgentConfig) -> None:
     """Refuses a network of the user's own that mixes the observations of a batch.
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from jaxrl_trade.market import Market
-from jaxrl_trade.train.arguments import check_config, check_key, check_market
+from jaxrl_trade.train.arguments import check_config, check_hypers, check_key, check_market
 
 Array = jax.Array
 
@@ -33,6 +33,7 @@ def make_train(
     def train(key: Array, hypers: Any = None) -> tuple[Any, Any]:
         check_key(key)
         hypers = config.hypers if hypers is None else hypers
+        check_hypers(hypers, config)
         return run_updates(update_step, init_state(key, market, config), hypers, market, config, config.updates)
 
     return train

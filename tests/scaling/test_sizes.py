@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -43,6 +45,7 @@ def test_sizes_that_the_devices_do_not_divide_are_an_error(config, devices, mess
     [
         ({"executor": "xmap"}, r"executor = 'xmap' must be one of 'shard_map', 'pmap', 'vmap'"),
         ({"devices": 0}, r"devices = 0 must be at least 1"),
+        ({"devices": "all"}, r"devices = 'all' must be a whole number, or None for all"),
         ({"config": "ppo"}, r"config is a str; give a PPOConfig or DQNConfig"),
         ({"market": 3}, r"market is 3; give a Market"),
         ({"market": random_market()}, r"has 120 bars in this split, too few for one episode of 500"),
@@ -74,3 +77,20 @@ def test_seeds_take_a_key_for_each_run(keys, message):
 def test_data_parallel_takes_one_key():
     with pytest.raises(ValueError, match=r"key holds keys of shape \(4,\), a run takes one"):
         scale.data_parallel(PPO, random_market(n_bars=600), 4, "vmap").init(jax.random.split(jax.random.key(0), 4))
+
+
+@pytest.mark.parametrize(
+    ("mode", "key"),
+    [(scale.data_parallel, jax.random.key(0)), (scale.seeds, jax.random.split(jax.random.key(0), 2))],
+)
+def test_hypers_are_the_agents_own_and_a_state_is_used_once(mode, key):
+    program = mode(dataclasses.replace(PPO, updates=1), random_market(n_bars=600), 2, "vmap")
+    state = program.init(key)
+    with pytest.raises(ValueError, match=r"^hypers is a DQNHypers; give a PPOHypers"):
+        program.advance(state, DQN.hypers, 1)
+    with pytest.raises(ValueError, match=r"^hypers\.learning_rate has shape \(3,\)"):
+        program.advance(state, dataclasses.replace(PPO.hypers, learning_rate=jnp.full(3, 1e-3)), 1)
+    after, _ = program.advance(state, None, 1)
+    with pytest.raises(ValueError, match="donated to an earlier call of advance; go on from the one that it returned"):
+        program.advance(state, None, 1)
+    program.advance(after, None, 1)

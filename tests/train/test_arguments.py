@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -43,6 +44,16 @@ ANY: Any = None  # a type checker would refuse these calls
         (lambda: jt.make_train_dqn(ANY or PPO, MARKET), r"config is a PPOConfig; give a DQNConfig"),
         (lambda: jt.make_train_ppo(PPO, ANY or PPO), r"market is a PPOConfig; give a Market"),
         (lambda: jt.make_train_ppo(PPO, MARKET)(ANY or 0), r"key is 0; give a typed key"),
+        (
+            lambda: jt.make_train_ppo(PPO, MARKET)(KEY, ANY or {"clip": 0.1}),
+            r"hypers is a dict; give a PPOHypers, such as",
+        ),
+        (lambda: jt.make_train_ppo(PPO, MARKET)(KEY, ANY or 1e-3), r"hypers is 0\.001; give a PPOHypers"),
+        (lambda: jt.make_train_dqn(DQN, MARKET)(KEY, ANY or PPO.hypers), r"hypers is a PPOHypers; give a DQNHypers"),
+        (
+            lambda: jt.make_train_ppo(PPO, MARKET)(KEY, dataclasses.replace(PPO.hypers, gamma=ANY or np.full(3, 0.9))),
+            r"hypers\.gamma has shape \(3,\), a run takes a number; jax\.vmap trains with several at once",
+        ),
         (lambda: jax.jit(jt.make_train_dqn(DQN, MARKET))(0), r"key is an array of int32 \[\]; give a typed key"),
     ],
 )
