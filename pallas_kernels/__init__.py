@@ -1,4 +1,6 @@
-"""Fused GPU kernels for dueling Q-learning, each with a plain jax.numpy contract in `pallas_kernels.reference`.
+"""GPU kernels for rollouts, perceptrons, PPO's loss and dueling Q-learning, each beside a plain contract.
+
+Contracts are in `pallas_kernels.reference`, that of `rollout` in `rollout_scan`.
 
 Arrays in, arrays out: knows nothing of trading. Every function takes `backend`: "auto" (compiled on a GPU where that
 was measured faster, else XLA), "pallas" (compiled; an error without a GPU), "interpret" (the same kernel, slowly,
