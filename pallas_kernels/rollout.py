@@ -17,7 +17,7 @@ from pallas_kernels.numerics import PADDING, padded
 from pallas_kernels.rollout_kernel import Inputs, rollout_kernel
 from pallas_kernels.rollout_network import operands
 from pallas_kernels.rollout_plan import Products, Static, Tiles, choose_tiles, choose_wide_tiles
-from pallas_kernels.rollout_scan import Choice, Environment, Layer, SplitPolicy, Steps, scan_rollout
+from pallas_kernels.rollout_scan import Choice, Environment, Layer, SplitPolicy, Steps, as_arrays, scan_rollout
 
 Array = jax.Array
 
@@ -96,6 +96,7 @@ def rollout(
     """
     _check_choices(draws, products, choice)
     _check(policy, tables, effects, state, draws, restarts)
+    _check_values(environment, policy, tables, effects, state)
     mode = resolve(backend, faster=True, obstacle=obstacle(policy))
     if mode == "xla":
         logits = functools.partial(policy.logits, negative_slope=negative_slope)
@@ -147,6 +148,16 @@ def _check(policy: SplitPolicy, tables: Any, effects: Any, state: Any, draws: Ar
                 raise ValueError(f"a leaf of {what} has shape {leaf.shape}; wanted ({size},)")
 
 
+def _check_values(environment: Environment, policy: SplitPolicy, tables: Any, effects: Any, state: Any) -> None:
+    one_state, _, here, _ = _examples(state, effects, tables)
+    values = jax.eval_shape(environment.observe, one_state, here)
+    if len(values) != len(policy.values):
+        raise ValueError(
+            f"environment.observe gives {len(values)} values, but policy.values has shape {policy.values.shape}; "
+            f"wanted [{len(values)}, H]"
+        )
+
+
 def _check_policy(policy: SplitPolicy) -> None:
     if not policy.layers:
         raise ValueError("policy.layers is empty; the last of them gives the logits")
@@ -168,7 +179,7 @@ def _launch(
     static: Static, policy: SplitPolicy, tables: Any, effects: Any, state: Any, draws: Array, restarts: Array
 ) -> tuple[Any, Steps]:
     length, n_lanes = draws.shape
-    record = jax.eval_shape(static.environment.step, *_examples(state, effects, tables))[2]
+    record = jax.eval_shape(as_arrays(static.environment).step, *_examples(state, effects, tables))[2]
     in_memory = jax.tree.map(lambda x: jax.ShapeDtypeStruct((length, n_lanes), _memory(x.dtype)), record)
     log_probs = jax.ShapeDtypeStruct((length, n_lanes), jnp.float32)
     steps = Steps(jax.ShapeDtypeStruct((length, n_lanes), jnp.int32), log_probs, in_memory)
@@ -179,7 +190,7 @@ def _launch(
         effects=jax.tree.map(lambda x: x.astype(_memory(x.dtype)), effects),
         state=state,
         draws=draws,
-        restarts=restarts,
+        restarts=restarts.astype(jnp.int32),
     )
     kernel = functools.partial(
         rollout_kernel,
@@ -223,7 +234,8 @@ def _pad(policy: SplitPolicy) -> SplitPolicy:
         Layer(grow(kernel, 0, 1), grow(bias, 0, value=PADDING if i == last else 0.0))
         for i, (kernel, bias) in enumerate(policy.layers)
     )
-    return SplitPolicy(grow(policy.table, 1), grow(policy.values, 1), layers)
+    values = grow(policy.values, 1) if len(policy.values) else None  # no kernel reads an array of nothing
+    return SplitPolicy(grow(policy.table, 1), values, layers)
 
 
 def _memory(dtype: Any) -> Any:

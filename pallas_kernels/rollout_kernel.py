@@ -21,9 +21,10 @@ from jax import lax
 from jax.experimental import pallas as pl
 
 from pallas_kernels.backend import load, store
+from pallas_kernels.rollout_environment import strongly_typed
 from pallas_kernels.rollout_network import network
 from pallas_kernels.rollout_plan import Static, Tiles
-from pallas_kernels.rollout_scan import Choice, Environment, SplitPolicy, Steps
+from pallas_kernels.rollout_scan import Choice, Environment, SplitPolicy, Steps, as_arrays
 
 Array = jax.Array
 WARP = 32  # threads
@@ -53,7 +54,7 @@ def rollout_kernel(
     ins: Inputs, state_out: Any, steps_out: Steps, *, static: Static, dtypes: Any, n_actions: int
 ) -> None:
     """One block. dtypes: of the tables and of the effects as the environment sees them."""
-    env, n_lanes = static.environment, ins.draws.shape[1]
+    env, n_lanes = as_arrays(strongly_typed(static.environment)), ins.draws.shape[1]
     length = ins.draws.shape[0]
     lane, place, real = _lanes(static.tiles.lanes, n_lanes)
     read = _Reader(ins, dtypes[0], static.tiles)
@@ -67,7 +68,7 @@ def rollout_kernel(
         moved, done, record = env.step(c.state, effect, c.here, c.ahead)
         taken = Steps(action, log_prob, record)
         for ref, value in zip(jax.tree.leaves(steps_out), jax.tree.leaves(taken), strict=True):
-            store(ref.at[t, place], value, mask=real)
+            store(ref.at[t, place], jnp.asarray(value), mask=real)
         # first read in the next step after its network: no step waits for these loads
         on = _Carry(moved, c.ahead, read.rows(row + 2), ins.draws[jnp.minimum(t + 1, length - 1), lane])
         return _restart(env, read, done, ins.restarts.at[t, lane], on)
@@ -122,9 +123,17 @@ class _Reader:
 
 def _restart(env: Environment, read: _Reader, done: Array, place: Any, on: _Carry) -> _Carry:
     """The carry itself, or where an episode ended that of a fresh one at the row that `place` refers to."""
+    if isinstance(done, jax.core.Tracer):
+        done = done.astype(jnp.bool_)  # Triton's masks are nothing else
+    else:  # nor is a condition a constant
+        row = env.row(on.state)
+        done = jnp.logical_and(done, row == row)
 
     def select(new: Any, old: Any) -> Any:
-        return jax.tree.map(lambda x, y: jnp.where(done, x, y), new, old)
+        def one(x: Array, y: Array) -> Array:
+            return jnp.where(done, jnp.asarray(x, jnp.result_type(x, y)), y)  # typed, as in rollout_environment
+
+        return jax.tree.map(one, new, old)
 
     if read.tiles.lanes == 1:
 

@@ -84,7 +84,7 @@ def network(policy: SplitPolicy, static: Static) -> Callable[[Any, Sequence[Arra
 
 
 def _vector_network(policy: SplitPolicy, static: Static) -> Callable[[Sequence[Array], Sequence[Array]], Array]:
-    columns = [policy.values[k, :] for k in range(policy.values.shape[0])]
+    columns = [] if policy.values is None else [policy.values[k, :] for k in range(policy.values.shape[0])]
     layers = [(kernel[...], bias[...]) for kernel, bias in policy.layers]
 
     def logits(first: Sequence[Array], values: Sequence[Array]) -> Array:

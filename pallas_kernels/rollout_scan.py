@@ -33,7 +33,9 @@ class SplitPolicy(NamedTuple):
     def logits(self, row: Array, values: Sequence[Array], *, negative_slope: float) -> Array:
         """Logits `[N, A]` at rows `[N]` (clipped to the table) with K values, each `[N]`, in JAX's current precision."""
         row = jnp.clip(row, 0, len(self.table) - 1)
-        x = self.table[row] + jnp.stack(values, axis=-1) @ self.values
+        x = self.table[row]
+        if values:
+            x = x + jnp.stack(values, axis=-1) @ self.values
         for kernel, bias in self.layers:
             x = jnp.where(x > 0, x, negative_slope * x) @ kernel + bias
         return x
@@ -48,13 +50,46 @@ class Environment(NamedTuple):
     restart(row, here) -> state of a fresh episode at that row
 
     here and ahead are the tables' rows at and after the lane's (row indices clipped to the tables); effect is the row of
-    the effects that the action chose. States hold no bools.
+    the effects that the action chose. States hold no bools. What is the same for all lanes may be given as a number.
+
+    Pallas' Triton lowers arithmetic, comparisons, `jnp.where`, integer division and the usual functions of one number, but
+    for example no `jnp.round`, no `//` of floats, no `jnp.select`, no random numbers, and no arrays from outside: those
+    are tables or effects. An environment that needs them takes backend="xla". Nothing may depend on other lanes.
     """
 
     row: Callable[[Any], Array]
     observe: Callable[[Any, Any], tuple[Array, ...]]
     step: Callable[[Any, Any, Any, Any], tuple[Any, Array, Any]]
     restart: Callable[[Array, Any], Any]
+
+
+def as_arrays(environment: Environment) -> Environment:
+    """The same environment, which gives an array `[lanes]` also where the caller's gives a number; the row is int32."""
+
+    def whole(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            lanes = jnp.shape(jax.tree.leaves(args)[0])
+
+            def of_lanes(x: Any) -> Any:
+                if jnp.shape(x) not in ((), lanes):
+                    raise ValueError(
+                        f"environment.{name} gives an array of shape {jnp.shape(x)}; wanted {lanes}, the lanes'"
+                    )
+                return jnp.broadcast_to(x, lanes) if lanes else x
+
+            return jax.tree.map(of_lanes, function(*args))
+
+        return run
+
+    every = Environment(*(whole(name, function) for name, function in environment._asdict().items()))
+
+    def row(state: Any) -> Array:
+        index = jnp.asarray(every.row(state))
+        if not jnp.issubdtype(index.dtype, jnp.integer):
+            raise ValueError(f"environment.row gives {index.dtype}; wanted int32")
+        return index.astype(jnp.int32)
+
+    return every._replace(row=row)
 
 
 class Steps(NamedTuple):
@@ -100,7 +135,8 @@ def scan_rollout(
     Returns:
       The state after L steps, and the steps.
     """
-    last_row = jax.tree.leaves(tables)[0].shape[0] - 1
+    environment = as_arrays(environment)
+    last_row = max((x.shape[0] for x in jax.tree.leaves(tables)), default=1) - 1  # there may be no tables
 
     def rows(index: Array) -> Any:
         return jax.tree.map(lambda x: x[jnp.clip(index, 0, last_row)], tables)

@@ -135,6 +135,9 @@ def collections() -> Iterator[tuple[str, Callable, tuple]]:
         one_walk = functools.partial(walk.run, backend="pallas", products="float32", choice=choice)
         arguments = walk.random_walk((40, 12, 5), lanes, 20, choice=choice).arguments()
         yield f"rollout of a {choice} walk N={lanes}", one_walk, arguments
+    for lanes in (2, 265):
+        arguments = walk.random_walk((16, 5), lanes, 20).arguments()
+        yield f"rollout of an environment of constants N={lanes}", constant_walk, arguments
     steps = jnp.zeros((500, 128))
     history, ages = jnp.zeros((600, 128), jnp.int32), jnp.zeros((500, 128), jnp.int32)
     yield "windowed_entropy", lambda *args: pk.windowed_entropy(*args, 45, "pallas"), (history, ages)
@@ -146,6 +149,13 @@ def collections() -> Iterator[tuple[str, Callable, tuple]]:
     rows = jnp.zeros(1000)
     yield "clipped_policy_loss", jax.grad(policy_loss), (jnp.zeros((1000, 45)), rows.astype(jnp.int32), rows, rows)
     yield from policy_losses()
+
+
+def constant_walk(*arguments):
+    import pallas_kernels as pk
+
+    settings = {"negative_slope": walk.SLOPE, "products": "float32", "backend": "pallas"}
+    return pk.rollout(walk.OF_CONSTANTS, *arguments, **settings)
 
 
 def policy_losses() -> Iterator[tuple[str, Callable, tuple]]:
@@ -190,16 +200,20 @@ def account_rollout(
 
 
 def main() -> None:
-    for capability, chosen in ((8.0, kernels()), (9.0, hoppers())):
+    for capability, chosen in ((8.0, kernels), (9.0, hoppers)):
         backend.capability = lambda capability=capability: capability
-        for name, function, arguments in chosen:
-            shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)), arguments)
-            with abstract_h200():
-                text = jax.jit(function).trace(*shapes).lower(lowering_platforms=("cuda",)).as_text()
-            triton, mosaic = (text.count(f"custom_call @{target}") for target in ("__gpu$xla.gpu.triton", "mosaic_gpu"))
-            assert triton + mosaic > 0, name
-            assert capability == 9.0 or not mosaic, name
-            print(f"lowered {name}: {triton} launches" + (f" and {mosaic} of Hopper's" if mosaic else ""), flush=True)
+        lower(chosen(), has_mosaic=capability == 9.0)
+
+
+def lower(chosen: Iterator[tuple[str, Callable, tuple]], *, has_mosaic: bool) -> None:
+    for name, function, arguments in chosen:
+        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)), arguments)
+        with abstract_h200():
+            text = jax.jit(function).trace(*shapes).lower(lowering_platforms=("cuda",)).as_text()
+        triton, mosaic = (text.count(f"custom_call @{target}") for target in ("__gpu$xla.gpu.triton", "mosaic_gpu"))
+        assert triton + mosaic > 0, name
+        assert has_mosaic or not mosaic, name
+        print(f"lowered {name}: {triton} launches" + (f" and {mosaic} of Hopper's" if mosaic else ""), flush=True)
 
 
 if __name__ == "__main__":

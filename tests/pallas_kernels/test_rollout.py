@@ -9,7 +9,7 @@ import pytest
 
 import pallas_kernels as pk
 from pallas_kernels.rollout_plan import Tiles, choose_tiles, choose_wide_tiles
-from tests.pallas_kernels.walk import check, random_policy, random_walk, run
+from tests.pallas_kernels.walk import OF_CONSTANTS, SLOPE, State, check, network, random_policy, random_walk, run
 
 ONE = Tiles(lanes=1, warps=4)
 READ = Tiles(lanes=16, warps=8, chunk=16, stages=2)  # a wide network's weights, read in every step
@@ -84,6 +84,73 @@ def test_the_ends_of_the_uniform_numbers_choose_the_first_and_the_last_possible_
         assert (np.asarray(steps.actions)[:2] == 1).all()
         assert (np.asarray(steps.actions)[2:] < 45).all()  # also where the sum of all exceeds the last partial sum
         check(walk, after, steps, "float32")
+
+
+@pytest.mark.parametrize(
+    ("backend", "tiles"), [("xla", None), ("interpret", ONE), ("interpret", Tiles(lanes=8, warps=4))]
+)
+def test_an_environment_may_give_numbers_for_what_is_the_same_in_all_lanes(backend, tiles):
+    walk = random_walk((16, 5), 3, 6)
+    settings = {"negative_slope": SLOPE, "backend": backend, "tiles": tiles}
+    after, steps = pk.rollout(OF_CONSTANTS, *walk.arguments(), **settings)
+    actions, rows = np.asarray(steps.actions), np.concatenate([walk.state.row[None], walk.restarts[:-1]])
+    inside = np.clip(rows, 0, 49)  # every step ends an episode
+    for t, n in np.ndindex(6, 3):
+        logits = network(walk.policy, inside[t, n], (1.0, walk.tables.price[inside[t, n]]))
+        log_prob = logits[actions[t, n]] - np.log(np.exp(logits).sum())
+        np.testing.assert_allclose(steps.log_probs[t, n], log_prob, rtol=0, atol=1e-4)  # logits of up to 20 in float32
+    purse = np.where(walk.effects.turns[actions], -np.inf, 0.5)
+    ones = np.ones((6, 3))
+    for actual, expected in zip(steps.record, (purse, 3 * ones, ones, 0 * ones), strict=True):
+        np.testing.assert_array_equal(actual, expected)
+    assert [x.dtype for x in steps.record] == [jnp.float32, jnp.int32, jnp.bool_, jnp.bool_]
+    for actual, expected in zip(after, (walk.restarts[-1], [1] * 3, [0.25] * 3), strict=True):
+        np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize(
+    ("backend", "tiles"), [("xla", None), ("interpret", ONE), ("interpret", Tiles(lanes=8, warps=4))]
+)
+def test_an_environment_without_tables_effects_or_values_is_walked(backend, tiles):
+    walk = random_walk((16, 5), 3, 6)
+    bandit = pk.Environment(
+        row=lambda row: row,
+        observe=lambda row, here: (),
+        step=lambda row, effect, here, ahead: (row + 1, row % 4 == 3, None),
+        restart=lambda row, here: row,
+    )
+    policy = walk.policy._replace(values=walk.policy.values[:0])
+    arguments = jax.tree.map(jnp.asarray, (policy, (), None, walk.state.row, walk.draws, walk.restarts))
+    after, steps = pk.rollout(bandit, *arguments, negative_slope=SLOPE, backend=backend, tiles=tiles)
+    row = walk.state.row.copy()
+    for t in range(6):
+        logits = np.stack([network(policy, r, ()) for r in np.clip(row, 0, 49)])
+        log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        taken = np.take_along_axis(log_probs, np.asarray(steps.actions[t])[:, None], 1)[:, 0]
+        np.testing.assert_allclose(steps.log_probs[t], taken, rtol=0, atol=1e-4)
+        row = np.where(row % 4 == 3, walk.restarts[t], row + 1)
+    np.testing.assert_array_equal(after, row)
+
+
+@pytest.mark.parametrize("backend", ["interpret", "xla"])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"observe": lambda state, here: (here.price,)},
+            r"observe gives 1 values, but policy.values has shape \(2, 16\)",
+        ),
+        (
+            {"restart": lambda row, here: State(row, 0, jnp.zeros((3, 2)))},
+            r"environment.restart gives .*\(3, 2\); wanted",
+        ),
+        ({"row": lambda state: state.purse}, "environment.row gives float32; wanted int32"),
+    ],
+)
+def test_an_environment_that_does_not_fit_is_refused_in_words(change, message, backend):
+    arguments = random_walk((16, 5), 3, 6).arguments()
+    with pytest.raises(ValueError, match=message):
+        pk.rollout(OF_CONSTANTS._replace(**change), *arguments, negative_slope=SLOPE, backend=backend, tiles=ONE)
 
 
 def test_vmap_over_seeds_walks_each_seed_by_the_rules():
