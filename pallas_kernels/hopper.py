@@ -55,8 +55,13 @@ def launch(
         compiler_params=mosaic.CompilerParams(lowering_semantics=mosaic.LoweringSemantics.Lane),
         **interpreted,
     )
-    # A slice of an array would reach the kernel as it lies, and Mosaic wants multiples of 256 bytes.
-    return lambda *inputs: run(*jax.lax.optimization_barrier(inputs))
+
+    def with_32_bits(*inputs: jax.Array) -> Any:
+        with jax.enable_x64(False):  # Mosaic's indices have 32 bits, also next to a Python number
+            # A slice of an array would reach the kernel as it lies, and Mosaic wants multiples of 256 bytes.
+            return run(*jax.lax.optimization_barrier(inputs))
+
+    return with_32_bits
 
 
 def tiles(*shape: int, dtype: Any = jnp.bfloat16) -> Any:

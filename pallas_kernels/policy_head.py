@@ -61,7 +61,7 @@ def head(z: Array, rows: Batch, real: Array, n_actions: int, n_rows: int) -> tup
         jnp.minimum(free, clipped),
         entropy,
         ratio - 1.0 - log_ratio,
-        jnp.where(deviation > clip, 1.0, 0.0),
+        jnp.where(deviation > clip, jnp.float32(1), jnp.float32(0)),  # 1.0 has 64 bits under jax_enable_x64
         deviation,
     )
     scale = jnp.where(real, 1.0 / n_rows, 0.0)[:, None]

@@ -151,7 +151,8 @@ def _restart(env: Environment, read: _Reader, done: Array, place: Any, on: _Carr
 def _choose(logits: Array, draw: Array, n_actions: int, choice: Choice) -> tuple[Array, Array]:
     """Action and its log-probability, `[]` or `[lanes]` each."""
     if choice == "greedy":
-        best = jnp.minimum(jnp.argmax(logits, axis=-1), n_actions - 1)  # NaN is greater than none
+        best = lax.argmax(logits, logits.ndim - 1, jnp.int32)  # not jnp's, whose index has 64 bits under jax_enable_x64
+        best = jnp.minimum(best, n_actions - 1)  # NaN is greater than none
         action = jnp.where(draw < 0, best, jnp.minimum(draw, n_actions - 1))
         return action, jnp.log((action == best).astype(jnp.float32))  # Triton takes no infinite literal for one lane
     return _sample(logits, draw, n_actions)

@@ -47,7 +47,7 @@ def _target_kernel(target_q: Any, rewards: Any, discounts: Any, online_q: Any, o
         best = jnp.max(table, axis=1)
     else:
         online, _ = _table(online_q, row, real, PADDING)
-        best = _pick(table, column, jnp.argmax(online, axis=1))
+        best = _pick(table, column, lax.argmax(online, 1, jnp.int32))
     store(out.at[row], reward + discount * best, mask=real)
 
 

@@ -158,6 +158,19 @@ def constant_walk(*arguments):
     return pk.rollout(walk.OF_CONSTANTS, *arguments, **settings)
 
 
+def with_64_bits() -> Iterator[tuple[str, Callable, tuple]]:
+    """What had 64 bits under jax_enable_x64, where kernels keep 32."""
+    import pallas_kernels as pk
+
+    q, rows = jnp.zeros((100, 45), jnp.float32), jnp.zeros(100, jnp.float32)
+    yield "bellman_target with x64", lambda *args: pk.bellman_target(*args, backend="pallas"), (q, rows, rows, q)
+    one_walk = functools.partial(walk.run, backend="pallas", products="float32", choice="greedy")
+    yield "rollout with x64", one_walk, walk.random_walk((16, 5), 2, 20, choice="greedy").arguments()
+    *_, (name, function, arguments) = policy_losses()
+    floats = jax.tree.map(lambda x: x.astype(jnp.float32) if x.dtype == jnp.float64 else x, arguments)
+    yield f"{name} with x64", function, floats
+
+
 def policy_losses() -> Iterator[tuple[str, Callable, tuple]]:
     """The actor's loss and gradients in one pass."""
     import pallas_kernels as pk
@@ -203,6 +216,8 @@ def main() -> None:
     for capability, chosen in ((8.0, kernels), (9.0, hoppers)):
         backend.capability = lambda capability=capability: capability
         lower(chosen(), has_mosaic=capability == 9.0)
+    with jax.enable_x64(True):
+        lower(with_64_bits(), has_mosaic=True)
 
 
 def lower(chosen: Iterator[tuple[str, Callable, tuple]], *, has_mosaic: bool) -> None:

@@ -13,7 +13,7 @@ def test_every_kernel_lowers_for_cuda():
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr[-2000:]
     lowered = [line for line in run.stdout.splitlines() if line.startswith("lowered ")]
-    assert len(lowered) == 63, run.stdout
+    assert len(lowered) == 66, run.stdout
     launches = dict(line.removeprefix("lowered ").split(": ") for line in lowered)
     assert launches["td_loss A=45 B=70000 H=128"] == "3 launches"  # prepare, the pass over the batch, finish
     assert launches["mlp critic bfloat16 B=128000 gradients"] == "16 launches"  # 5 forward, 5 backward, 6 weights
@@ -23,5 +23,5 @@ def test_every_kernel_lowers_for_cuda():
     assert launches["mlp critic bfloat16 B=128000 gradients on Hopper"] == hoppers
     assert launches["td_loss with targets"] == "3 launches"
     rollouts = {name: count for name, count in launches.items() if name.startswith("rollout")}
-    assert len(rollouts) == 24
+    assert len(rollouts) == 25
     assert set(rollouts.values()) == {"1 launches"}  # all steps in one
