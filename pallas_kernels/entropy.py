@@ -46,8 +46,9 @@ def windowed_entropy(
     Raises:
       ValueError: shapes that do not fit.
     """
-    if history.ndim != 2 or history.shape[1:] != steps.shape[1:] or len(history) <= len(steps):
-        raise ValueError(f"history has shape {history.shape}, steps {steps.shape}; wanted [W + L, N] and [L, N]")
+    if history.ndim != 2 or history.shape[1:] != steps.shape[1:] or len(history) <= len(steps) or not steps.size:
+        wanted = "[W + L, N] and [L, N] with W, L and N at least 1"
+        raise ValueError(f"history has shape {history.shape}, steps {steps.shape}; wanted {wanted}")
     window = len(history) - len(steps)
     obstacle = None if dtype == jnp.float32 else f"the result is {jnp.dtype(dtype).name}, not float32"
     if window > _MAX_WINDOW:
@@ -69,6 +70,7 @@ def windowed_entropy(
         warps=1,
         interpret=mode == "interpret",
     )
+    history, steps = history.astype(jnp.int32), steps.astype(jnp.int32)  # a narrow integer does not hold the window
     sums = cast(Array, run(history, steps, jnp.asarray(table)))
     n = jnp.minimum(steps + 1, window).astype(jnp.float32)
     return jnp.maximum(jnp.log(n) - sums.astype(jnp.float32) * np.float32(1.0 / scale) / n, 0.0)

@@ -90,8 +90,9 @@ def check_actions(actions: Array, batch: int, count: int) -> None:
 
 def check_delta(delta: float) -> None:
     """Raise a ValueError unless delta is a positive Python number (it is static: compiled into the kernel)."""
-    if not isinstance(delta, int | float) or not delta > 0:
-        raise ValueError(f"delta = {delta!r}; wanted a positive Python number, the half-width of the quadratic part")
+    if not isinstance(delta, int | float) or not 0 < delta < float("inf"):  # infinity times no linear part is NaN
+        wanted = "a positive and finite Python number, the half-width of the quadratic part"
+        raise ValueError(f"delta = {delta!r}; wanted {wanted}")
 
 
 def obstacle(heads: Heads, hidden: Sequence[Array | None]) -> str | None:
@@ -99,8 +100,8 @@ def obstacle(heads: Heads, hidden: Sequence[Array | None]) -> str | None:
     width, actions = heads.w_a.shape
     if width % 32 or width > 256:
         return f"H = {width} is not one of 32, 64, ..., 256"
-    if actions > 64:
-        return f"A = {actions} is more than 64"
+    if not 1 <= actions <= 64:
+        return f"A = {actions} is not one of 1, ..., 64"
     for array in (*heads, *hidden):
         if array is not None and array.dtype not in (jnp.float32, jnp.bfloat16):
             return f"an array has dtype {array.dtype}, not float32 or bfloat16"

@@ -16,7 +16,7 @@ from jax import lax
 
 from pallas_kernels import hopper, mlp_value, reference
 from pallas_kernels.backend import Backend, Resolved, first_order_only, resolve, reverse_mode_only
-from pallas_kernels.mlp_inputs import Gathered, Layers, Products, check, obstacle
+from pallas_kernels.mlp_inputs import Gathered, Layers, Products, check, inside, obstacle
 from pallas_kernels.mlp_layers import backward_layer, first_layer_gradient, forward_layer, weight_gradient
 from pallas_kernels.mlp_pass import Inputs, forward
 from pallas_kernels.mlp_plan import WIDEST, Padded, Plan, make_plan, pad_layers, pad_rows, pad_table
@@ -148,8 +148,8 @@ def _backward(static: Static, residuals: tuple[Padded, tuple[Array, ...], Any], 
     features = 0 if table is None else table.shape[1]
     grad_table = grad_values = None
     if table is not None:
-        inside = jnp.clip(row, 0, table.shape[0] - 1)
-        grad_table = jnp.zeros(table.shape, jnp.float32).at[inside].add(dx[:, :features]).astype(table.dtype)
+        at = inside(row, table.shape[0])
+        grad_table = jnp.zeros(table.shape, jnp.float32).at[at].add(dx[:, :features]).astype(table.dtype)
     if values is not None:
         grad_values = dx[:, features : features + values.shape[1]].astype(values.dtype)
     return grad_layers, grad_table, grad_values, None

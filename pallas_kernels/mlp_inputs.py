@@ -23,8 +23,15 @@ class Gathered(NamedTuple):
 
     def formed(self) -> Array:
         """The inputs as one array."""
-        chosen = self.table[jnp.clip(self.row, 0, self.table.shape[0] - 1)]
+        chosen = self.table[inside(self.row, self.table.shape[0])]
         return chosen if self.values is None else jnp.concatenate([chosen, self.values], axis=1)
+
+
+def inside(row: Array, length: int) -> Array:
+    """Row numbers of any integer dtype, clipped into a table of that length, which a narrow dtype need not hold."""
+    if row.dtype.itemsize < 4:
+        row = row.astype(jnp.int32)
+    return jnp.clip(row, 0, length - 1)
 
 
 def check(layers: Layers, inputs: Array | Gathered, negative_slope: float, products: Products) -> int:
@@ -51,6 +58,8 @@ def obstacle(layers: Layers, inputs: Array | Gathered, widest: int) -> str | Non
     for i, (kernel, _) in enumerate(layers):
         if max(kernel.shape) > widest:
             return f"layers[{i}] is {kernel.shape[0]} x {kernel.shape[1]}, wider than {widest}"
+        if not kernel.size:
+            return f"layers[{i}] is {kernel.shape[0]} x {kernel.shape[1]}, empty"
     arrays = [inputs.table, inputs.values] if isinstance(inputs, Gathered) else [inputs]
     for array in (*arrays, *(x for layer in layers for x in layer)):
         if array is not None and array.dtype not in (jnp.float32, jnp.bfloat16):

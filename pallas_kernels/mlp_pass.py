@@ -18,6 +18,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 
 from pallas_kernels.backend import dot, launch, load, store
+from pallas_kernels.mlp_inputs import inside
 from pallas_kernels.mlp_plan import Padded, Plan, passes, pieces
 
 Array = jax.Array
@@ -100,7 +101,7 @@ def _input_tile(inputs: Inputs, offset: int, row: Array, real: Array, n: int, si
     x = jnp.zeros((row.shape[0], size), jnp.float32)
     if inputs.table is not None:
         index = load(inputs.row.at[row], mask=real[:, 0], other=0)
-        index = jnp.clip(index, 0, inputs.table.shape[0] - 1)
+        index = inside(index, inputs.table.shape[0])
         x = inputs.table[index[:, None], column[None, :]].astype(jnp.float32)
     if inputs.values is not None:
         at = inputs.values.at[row[:, None], column[None, :] - offset]

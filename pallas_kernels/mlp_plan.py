@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from pallas_kernels.mlp_inputs import Gathered, Layers, Products
+from pallas_kernels.mlp_inputs import Gathered, Layers, Products, inside
 from pallas_kernels.mlp_layers import ROWS
 from pallas_kernels.numerics import padded
 
@@ -117,7 +117,7 @@ def _gather(inputs: Gathered, width: int, operand: Any) -> tuple[Array, int]:
     """
     table, row, values = inputs
     n_inputs = table.shape[1]
-    x = pad_table(table, width, operand)[jnp.clip(row, 0, len(table) - 1)]
+    x = pad_table(table, width, operand)[inside(row, len(table))]
     if values is not None:
         behind = width - n_inputs - values.shape[1]
         x = x + jnp.pad(values.astype(operand), ((0, 0), (n_inputs, behind)))

@@ -47,8 +47,8 @@ def clipped_policy_loss(
     Raises:
       ValueError: shapes that do not fit; a jvp or second derivative of the kernel.
     """
-    if logits.ndim != 2:
-        raise ValueError(f"logits has shape {logits.shape}; wanted [B, A]")
+    if logits.ndim != 2 or not logits.size:
+        raise ValueError(f"logits has shape {logits.shape}; wanted [B, A] with B and A at least 1")
     check_rows(actions, log_probs, advantages, logits.shape[0], "[B] with B of the logits")
     obstacle = None if logits.dtype == jnp.float32 else f"the logits are {logits.dtype}, not float32"
     if logits.shape[1] > _MAX_ACTIONS:

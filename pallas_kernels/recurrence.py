@@ -31,8 +31,10 @@ def discounted_sums(x: Array, discounts: Array, backend: Backend = "auto") -> Ar
     Raises:
       ValueError: shapes that differ, or a backend that does not fit.
     """
-    if x.ndim != 2 or x.shape != discounts.shape:
-        raise ValueError(f"x has shape {x.shape} and discounts {discounts.shape}; both must be [L, N]")
+    if x.ndim != 2 or x.shape != discounts.shape or not x.size:
+        raise ValueError(
+            f"x has shape {x.shape} and discounts {discounts.shape}; both must be [L, N] with at least one step and lane"
+        )
     is_float32 = x.dtype == discounts.dtype == jnp.float32
     obstacle = None if is_float32 else f"x is {x.dtype} and discounts {discounts.dtype}, not float32"
     mode = resolve(backend, faster=True, obstacle=obstacle)

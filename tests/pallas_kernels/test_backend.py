@@ -81,6 +81,7 @@ def test_without_the_triton_back_end_calls_run_as_xla_with_one_warning(monkeypat
         ({"params": {"w_v": BATCH.params["w_v"]}}, "params has no 'b_v'"),
         ({"params": {**BATCH.params, "b_a": BATCH.params["b_a"][:2]}}, r"params.b_a has shape \(2,\)"),
         ({"delta": 0.0}, "delta = 0.0"),
+        ({"delta": float("inf")}, "delta = inf; wanted a positive and finite Python number"),
         ({"actions": BATCH.rewards}, "actions have dtype float32"),
         ({"actions": BATCH.actions * 0 + 5}, r"actions\[0\] = 5 is outside \[0, 5\)"),
         ({"actions": BATCH.actions * 0 - 1}, r"actions\[0\] = -1 is outside \[0, 5\)"),

@@ -83,6 +83,13 @@ def test_the_longest_window_is_exact_to_1e_5():
     np.testing.assert_allclose(actual, brute_force(history, ages), rtol=0, atol=1e-5)
 
 
+def test_narrow_integers_are_enough_where_the_window_is_longer_than_they_count():
+    history, steps = random_history(200, 12, 3, 5)
+    steps = np.minimum(steps, 127)
+    actual = run(history.astype(np.int8), steps.astype(np.int8), 5)
+    np.testing.assert_allclose(actual, brute_force(history, steps), rtol=0, atol=ATOL)
+
+
 def test_a_longer_window_goes_to_xla_or_is_refused_by_name():
     history, steps = random_history(4097, 2, 3, 5)
     np.testing.assert_allclose(run(history, steps, 5, "auto"), brute_force(history, steps), rtol=0, atol=ATOL)
@@ -97,7 +104,16 @@ def test_another_precision_is_refused_by_name():
 
 
 @pytest.mark.parametrize(
-    ("history", "steps"), [((9, 3), (4, 2)), ((4, 3), (4, 3)), ((9,), (4,)), ((9, 3, 2), (4, 3, 2)), ((), ())]
+    ("history", "steps"),
+    [
+        ((9, 3), (4, 2)),
+        ((4, 3), (4, 3)),
+        ((9,), (4,)),
+        ((9, 3, 2), (4, 3, 2)),
+        ((), ()),
+        ((9, 3), (0, 3)),
+        ((9, 0), (4, 0)),
+    ],
 )
 def test_shapes_that_do_not_fit_are_named(history, steps):
     with pytest.raises(ValueError, match=r"history has shape .*, steps .*; wanted \[W \+ L, N\] and \[L, N\]"):

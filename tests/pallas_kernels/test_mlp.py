@@ -112,6 +112,27 @@ def test_gathered_inputs_are_rows_of_the_table_followed_by_values():
         cases.assert_close((actual_y, tuple(actual_layers), tuple(rest)), expected, TOLERANCE["bfloat16"])
 
 
+@pytest.mark.parametrize("backend", ["interpret", "xla"])
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_narrow_integers_choose_rows_of_a_longer_table(dtype, backend):
+    layers, table = random_layers((5, 3)), random_inputs(300, 5)
+    row = np.array([0, 7, 127, -1 if dtype == np.int8 else 255]).astype(dtype)
+
+    @jax.jit
+    def run(layers, table):
+        y, vjp = jax.vjp(
+            lambda table: pk.mlp(layers, pk.Gathered(table, row, None), products="tf32", backend=backend), table
+        )
+        return y, *vjp(jnp.ones_like(y))
+
+    y, gradient = run(layers, table)
+    rows = np.maximum(row.astype(int), 0)
+    expected, _, da = formula(layers, table[rows], np.ones((4, 3), np.float32), "tf32")
+    at_table = np.zeros((300, 5))
+    np.add.at(at_table, rows, da)
+    cases.assert_close((y, gradient), (expected, at_table))
+
+
 def test_the_contract_agrees_with_the_formula_and_auto_takes_it_without_a_gpu():
     layers, inputs, grad = random_layers(ACTOR), random_inputs(30, 54), random_inputs(30, 45, seed=2)
     for products in ("bfloat16", "tf32"):
@@ -164,6 +185,10 @@ def test_forward_mode_and_second_derivatives_are_errors_that_name_xla():
         ({"products": "float32"}, "products = 'float32' is unknown"),
         ({"layers": random_layers((6, 700, 2)), "backend": "interpret"}, "6 x 700, wider than 512.*use backend='xla'"),
         ({"inputs": np.zeros((2, 6), np.float16), "backend": "interpret"}, "dtype float16"),
+        (
+            {"layers": random_layers((6, 2)) + [(np.zeros((2, 0)), np.zeros(0))], "backend": "interpret"},
+            r"layers\[1\] is 2 x 0, empty.*use backend='xla'",
+        ),
     ],
 )
 def test_what_does_not_fit_is_named(change, message):

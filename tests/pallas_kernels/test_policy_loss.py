@@ -113,6 +113,8 @@ def test_shapes_and_many_actions_are_refused_in_words():
     logits, *rest = random_batch(6, 4)
     with pytest.raises(ValueError, match=r"actions has shape \(5,\)"):
         pk.clipped_policy_loss(jnp.asarray(logits), rest[0][:5], *rest[1:], CLIP, COEF)
+    with pytest.raises(ValueError, match=r"logits has shape \(0, 4\); wanted \[B, A\] with B and A at least 1"):
+        pk.clipped_policy_loss(jnp.zeros((0, 4)), *(x[:0] for x in rest), CLIP, COEF)
     wide, *rest = random_batch(3, 200)
     with pytest.raises(ValueError, match="200 actions are more than 128"):
         pk.clipped_policy_loss(jnp.asarray(wide), *rest, CLIP, COEF, backend="interpret")

@@ -47,7 +47,10 @@ def test_its_derivative_is_an_error_that_names_xla():
     np.testing.assert_array_equal(ones, np.ones(2))
 
 
-@pytest.mark.parametrize(("x", "discounts"), [((4, 3), (4, 2)), ((4,), (4,)), ((4, 3, 1), (4, 3, 1)), ((4, 3), ())])
+@pytest.mark.parametrize(
+    ("x", "discounts"),
+    [((4, 3), (4, 2)), ((4,), (4,)), ((4, 3, 1), (4, 3, 1)), ((4, 3), ()), ((0, 3), (0, 3)), ((4, 0), (4, 0))],
+)
 def test_shapes_that_do_not_fit_are_named(x, discounts):
     with pytest.raises(ValueError, match=r"x has shape .* and discounts .*; both must be \[L, N\]"):
         pk.discounted_sums(jnp.zeros(x), jnp.zeros(discounts), "interpret")
