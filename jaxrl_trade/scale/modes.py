@@ -200,7 +200,8 @@ def _check_keys(keys: Any, devices: int) -> None:
 
 def _check_there(state: Any) -> None:
     # JAX 0.10 refuses it where the state lies on one device, and ends the process where on several CPU devices
-    if any(isinstance(x, jax.Array) and x.is_deleted() for x in jax.tree.leaves(state)):
+    arrays = [x for x in jax.tree.leaves(state) if isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer)]
+    if any(x.is_deleted() for x in arrays):
         raise ValueError("the state was donated to an earlier call of advance; go on from the one that it returned")
 
 

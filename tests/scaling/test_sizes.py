@@ -90,7 +90,9 @@ def test_hypers_are_the_agents_own_and_a_state_is_used_once(mode, key):
         program.advance(state, DQN.hypers, 1)
     with pytest.raises(ValueError, match=r"^hypers\.learning_rate has shape \(3,\)"):
         program.advance(state, dataclasses.replace(PPO.hypers, learning_rate=jnp.full(3, 1e-3)), 1)
+    traced, _ = jax.eval_shape(lambda state: program.advance(state, None, 1), state)
     after, _ = program.advance(state, None, 1)
+    assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, traced)
     with pytest.raises(ValueError, match="donated to an earlier call of advance; go on from the one that it returned"):
         program.advance(state, None, 1)
     program.advance(after, None, 1)
