@@ -44,11 +44,13 @@ def windowed_entropy(
       dtype: of the result.
 
     Raises:
-      ValueError: shapes that do not fit.
+      ValueError: shapes that do not fit, or no number of symbols.
     """
     if history.ndim != 2 or history.shape[1:] != steps.shape[1:] or len(history) <= len(steps) or not steps.size:
         wanted = "[W + L, N] and [L, N] with W, L and N at least 1"
         raise ValueError(f"history has shape {history.shape}, steps {steps.shape}; wanted {wanted}")
+    if not isinstance(n_symbols, int | np.integer) or n_symbols < 1:
+        raise ValueError(f"n_symbols = {n_symbols!r}; wanted a Python number of at least 1")
     window = len(history) - len(steps)
     obstacle = None if dtype == jnp.float32 else f"the result is {jnp.dtype(dtype).name}, not float32"
     if window > _MAX_WINDOW:

@@ -83,7 +83,7 @@ def check_actions(actions: Array, batch: int, count: int) -> None:
     if outside.size:
         first = outside[0]
         raise ValueError(
-            f"actions[{first}] = {values[first]} is outside [0, {count}), the columns of the advantage head; "
+            f"actions[{first}] = {values[first]} is outside [0, {count}), the actions that there are; "
             f"{outside.size} of {values.size} are"
         )
 

@@ -60,11 +60,11 @@ def mlp_policy_loss(
       backend: `"auto"` | `"pallas"` | `"interpret"` | `"xla"`; see `backend.resolve`.
 
     Raises:
-      ValueError: shapes, a slope or a backend that do not fit; a jvp or second derivative of the kernel.
+      ValueError: shapes, actions, a slope or a backend that do not fit; a jvp or second derivative of the kernel.
     """
     layers = tuple((kernel, bias) for kernel, bias in layers)
     n_rows = check(layers, inputs, negative_slope, "bfloat16")
-    check_rows(actions, log_probs, advantages, n_rows, "[B] with B of the inputs")
+    check_rows(actions, log_probs, advantages, n_rows, len(layers[-1][1]), "[B] with B of the inputs")
     inputs = lax.stop_gradient(inputs)
     mode = mlp_policy_loss_mode(layers, inputs, backend)
     if mode == "xla":

@@ -14,7 +14,7 @@ from jax.experimental import pallas as pl
 
 from pallas_kernels import reference
 from pallas_kernels.backend import Backend, first_order_only, launch, load, resolve, reverse_mode_only, store
-from pallas_kernels.heads import check_shape
+from pallas_kernels.heads import check_actions, check_shape
 from pallas_kernels.numerics import PADDING, padded
 from pallas_kernels.policy_head import SUMS, Batch, head, load_rows, outcome
 from pallas_kernels.policy_outcome import PolicyLoss
@@ -45,11 +45,12 @@ def clipped_policy_loss(
       backend: `"auto"` | `"pallas"` | `"interpret"` | `"xla"`; see `backend.resolve`.
 
     Raises:
-      ValueError: shapes that do not fit; a jvp or second derivative of the kernel.
+      ValueError: shapes or actions that do not fit; a jvp or second derivative of the kernel.
     """
     if logits.ndim != 2 or not logits.size:
         raise ValueError(f"logits has shape {logits.shape}; wanted [B, A] with B and A at least 1")
-    check_rows(actions, log_probs, advantages, logits.shape[0], "[B] with B of the logits")
+    n_rows, n_actions = logits.shape
+    check_rows(actions, log_probs, advantages, n_rows, n_actions, "[B] with B of the logits")
     obstacle = None if logits.dtype == jnp.float32 else f"the logits are {logits.dtype}, not float32"
     if logits.shape[1] > _MAX_ACTIONS:
         obstacle = f"{logits.shape[1]} actions are more than {_MAX_ACTIONS}"
@@ -61,10 +62,11 @@ def clipped_policy_loss(
     return PolicyLoss(found.loss, *lax.stop_gradient(found[1:]))
 
 
-def check_rows(actions: Array, log_probs: Array, advantages: Array, n_rows: int, wanted: str) -> None:
-    """Raises a ValueError that names the array that is not one number a row."""
+def check_rows(actions: Array, log_probs: Array, advantages: Array, n_rows: int, n_actions: int, wanted: str) -> None:
+    """Raises a ValueError that names the array that is not one number a row, or whose actions are none."""
     for name, values in (("actions", actions), ("log_probs", log_probs), ("advantages", advantages)):
         check_shape(name, values, (n_rows,), wanted)
+    check_actions(actions, n_rows, n_actions)
 
 
 def make_batch(

@@ -31,9 +31,9 @@ def discounted_sums(x: Array, discounts: Array, backend: Backend = "auto") -> Ar
     Raises:
       ValueError: shapes that differ, or a backend that does not fit.
     """
-    if x.ndim != 2 or x.shape != discounts.shape or not x.size:
+    if jnp.ndim(x) != 2 or jnp.shape(x) != jnp.shape(discounts) or not x.size:
         raise ValueError(
-            f"x has shape {x.shape} and discounts {discounts.shape}; both must be [L, N] with at least one step and lane"
+            f"x has shape {jnp.shape(x)} and discounts {jnp.shape(discounts)}; both must be [L, N] with at least one step and lane"
         )
     is_float32 = x.dtype == discounts.dtype == jnp.float32
     obstacle = None if is_float32 else f"x is {x.dtype} and discounts {discounts.dtype}, not float32"

@@ -17,27 +17,49 @@ Array = jax.Array
 
 @struct.dataclass
 class Transitions:
-    """L steps of N episodes, every leaf `[L, N]`; what a `reward_fn` sees."""
+    """L steps of N episodes, every leaf `[L, N]`; what a `reward_fn` sees.
 
-    bar: Array  # int32, t: the observation and the trade are at its close
-    step: Array  # int32, steps since the episode began, before this one
-    action: Array  # int32
+    Attributes:
+      bar: int32, t; the observation and the trade are at its close.
+      step: int32, steps since the episode began, before this one.
+      action: int32, the column of the policy's outputs.
+      log_prob: of the action under the policy that took it.
+      equity_before: currency, at close[t], before the trade.
+      equity_after: currency, at close[t+1], before any restart.
+      position_before: units, negative when short.
+      position: units, after the trade.
+      max_position: units that full exposure is.
+      trade: units bought, negative when sold.
+      cost: currency; fee and the distance from the reference price, negative for a price improvement.
+      slippage: currency; from the close to the reference price.
+      base: reward units, of which 1000 are one unit of log return.
+      barrier_label: -1, 0 or 1, of the triple barrier.
+      diversity_penalty: in [-1, 0].
+      curiosity_bonus: in [0, curiosity_max_reward].
+      drawdown: fraction of initial_capital, at the observation.
+      terminated: bool; the account is ruined.
+      truncated: bool; the episode's time is over, without ruin.
+    """
+
+    bar: Array
+    step: Array
+    action: Array
     log_prob: Array
-    equity_before: Array  # currency, at close[t], before the trade
-    equity_after: Array  # currency, at close[t+1], before any restart
-    position_before: Array  # units
-    position: Array  # units, after the trade
-    max_position: Array  # units
-    trade: Array  # units
-    cost: Array  # currency
-    slippage: Array  # currency
-    base: Array  # reward units: 1000 is one unit of log return
-    barrier_label: Array  # -1, 0 or 1
-    diversity_penalty: Array  # in [-1, 0]
-    curiosity_bonus: Array  # in [0, curiosity_max_reward]
-    drawdown: Array  # fraction of initial_capital, at the observation
-    terminated: Array  # bool
-    truncated: Array  # bool
+    equity_before: Array
+    equity_after: Array
+    position_before: Array
+    position: Array
+    max_position: Array
+    trade: Array
+    cost: Array
+    slippage: Array
+    base: Array
+    barrier_label: Array
+    diversity_penalty: Array
+    curiosity_bonus: Array
+    drawdown: Array
+    terminated: Array
+    truncated: Array
 
 
 class Batch(NamedTuple):
@@ -87,10 +109,19 @@ class Collection:
 
 @struct.dataclass
 class Experience(Collection):
-    """What PPO learns from."""
+    """What PPO learns from, every leaf `[L, N]`.
 
-    values: Array  # V(obs_t), reward units
-    next_values: Array  # V(next_obs_t) before any restart; meaningless where terminated
+    Attributes:
+      transitions: what happened, see `Transitions`; each of its parts is also here by its own name.
+      rewards: what the agent is trained on, reward units.
+      values: V(obs_t), reward units.
+      next_values: V(next_obs_t) before any restart; meaningless where terminated.
+      advantages: of the actions, generalised advantage estimates (GAE), reward units.
+      returns: advantages + values, what the critic learns.
+    """
+
+    values: Array
+    next_values: Array
     advantages: Array
     returns: Array
 

@@ -118,3 +118,9 @@ def test_another_precision_is_refused_by_name():
 def test_shapes_that_do_not_fit_are_named(history, steps):
     with pytest.raises(ValueError, match=r"history has shape .*, steps .*; wanted \[W \+ L, N\] and \[L, N\]"):
         pk.windowed_entropy(jnp.zeros(history, jnp.int32), jnp.zeros(steps, jnp.int32), 4, "interpret")
+
+
+@pytest.mark.parametrize("n_symbols", [0, 4.0, jnp.ones(2)])
+def test_no_number_of_symbols_is_refused(n_symbols):
+    with pytest.raises(ValueError, match=r"n_symbols = .*; wanted a Python number of at least 1"):
+        pk.windowed_entropy(jnp.zeros((9, 3), jnp.int32), jnp.zeros((4, 3), jnp.int32), n_symbols)

@@ -97,6 +97,8 @@ def test_shapes_and_wide_layers_are_refused_in_words():
     layers, inputs, rows = problem((6, 16, 3), 5)
     with pytest.raises(ValueError, match=r"advantages has shape \(4,\)"):
         pk.mlp_policy_loss(layers, inputs, *rows[:2], rows[2][:4], CLIP, COEF)
+    with pytest.raises(ValueError, match=r"actions\[2\] = -1 is outside \[0, 3\)"):
+        pk.mlp_policy_loss(layers, inputs, jnp.asarray(rows[0]).at[2].set(-1), *rows[1:], CLIP, COEF)
     layers, inputs, rows = problem((6, 200, 3), 5)
     with pytest.raises(ValueError, match="wider than 128"):
         pk.mlp_policy_loss(layers, inputs, *rows, CLIP, COEF, backend="interpret")

@@ -115,6 +115,10 @@ def test_shapes_and_many_actions_are_refused_in_words():
         pk.clipped_policy_loss(jnp.asarray(logits), rest[0][:5], *rest[1:], CLIP, COEF)
     with pytest.raises(ValueError, match=r"logits has shape \(0, 4\); wanted \[B, A\] with B and A at least 1"):
         pk.clipped_policy_loss(jnp.zeros((0, 4)), *(x[:0] for x in rest), CLIP, COEF)
+    with pytest.raises(ValueError, match=r"actions\[0\] = 4 is outside \[0, 4\).*6 of 6 are"):
+        pk.clipped_policy_loss(jnp.asarray(logits), jnp.full(6, 4), *rest[1:], CLIP, COEF)
+    with pytest.raises(ValueError, match=r"actions have dtype float32; wanted integers in \[0, 4\)"):
+        pk.clipped_policy_loss(jnp.asarray(logits), jnp.zeros(6), *rest[1:], CLIP, COEF)
     wide, *rest = random_batch(3, 200)
     with pytest.raises(ValueError, match="200 actions are more than 128"):
         pk.clipped_policy_loss(jnp.asarray(wide), *rest, CLIP, COEF, backend="interpret")
