@@ -121,9 +121,8 @@ def seeds(config: AgentConfig, market: Market, devices: int | None = None, execu
         raise ValueError("seeds keeps its runs apart: start each process by itself, with keys of its own")
     team = Team.of(executor, devices)
     market = team.replicate(market)
-    # one after the other: batches of QR decompositions on two simulated devices of a two-core CPU wait for each other for ever
     begin = team.map(
-        lambda keys, market: jax.lax.map(lambda key: agent.init_state(key, market, config), keys), (SHARE, WHOLE), SHARE
+        lambda keys, market: jax.vmap(lambda key: agent.init_state(key, market, config))(keys), (SHARE, WHOLE), SHARE
     )
 
     def init(keys: Array) -> Any:
