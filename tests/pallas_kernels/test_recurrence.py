@@ -54,6 +54,9 @@ def test_its_derivative_is_an_error_that_names_xla():
 def test_shapes_that_do_not_fit_are_named(x, discounts):
     with pytest.raises(ValueError, match=r"x has shape .* and discounts .*; both must be \[L, N\]"):
         pk.discounted_sums(jnp.zeros(x), jnp.zeros(discounts), "interpret")
+
+
+def test_a_number_for_the_discounts_is_refused_in_words():
     with pytest.raises(ValueError, match=r"and discounts \(\); both must be"):
         pk.discounted_sums(jnp.zeros((4, 3)), 0.9)
 
