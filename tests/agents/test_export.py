@@ -46,7 +46,9 @@ def test_the_loader_of_the_docs_decides_as_the_policy(tmp_path: Path) -> None:
     policy = policies()["ppo"]
     policy.export(tmp_path / "exported")
     subprocess.run([sys.executable, "-c", LOADER + AFTER], check=True, cwd=tmp_path)
-    wanted, found = np.asarray(policy(obs)), np.load(tmp_path / "out.npz")
+    wanted = np.asarray(policy(obs))
+    with np.load(tmp_path / "out.npz") as file:
+        found = dict(file)
     assert np.array_equal(found["actions"], wanted.argmax(-1))
     np.testing.assert_allclose(found["all"], wanted, rtol=1e-5, atol=1e-6)  # float32, sums of at most 16 terms
     np.testing.assert_allclose(found["one"], wanted[:1], rtol=1e-5, atol=1e-6)
